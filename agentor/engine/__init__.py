@@ -1,0 +1,1 @@
+"""The engine: events, the log, the loop, stores and models."""

@@ -1,0 +1,393 @@
+"""One frozen class per kind of event, and the JSON that each one is in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, ClassVar  # Any: events carry provider JSON
+
+from agentor.engine import strictjson
+from agentor.engine.messages import Message, Usage
+
+FORMAT = 1  # log version, in the first record; a higher one is refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One fact about a run.
+
+    `seq` (0, 1, 2 … without a gap) and `at` (epoch seconds, to the millisecond) are set by the
+    journal. `run_id` is set live and on load and is never written, so a fork's copied records stay
+    equal to the byte. `extra` keeps keys that this version does not know. A kind that this version
+    does not know is a plain `Event`.
+    """
+
+    type: str
+    seq: int | None = None
+    at: float | None = None
+    run_id: str | None = field(default=None, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    elapsed_s: ClassVar[float | None] = None
+
+    @property
+    def started_at(self) -> float | None:
+        """When the work that this event describes began, in epoch seconds."""
+        if "started_at" in self.extra:  # logs of agentor 0.1
+            return float(self.extra["started_at"])
+        elapsed = getattr(self, "elapsed", None)
+        return self.at if elapsed is None or self.at is None else round(self.at - elapsed, 3)
+
+    @property
+    def ended_at(self) -> float | None:
+        """When that work ended, in epoch seconds."""
+        return float(self.extra["ended_at"]) if "ended_at" in self.extra else self.at
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record's keys: those that are set and not at their default."""
+        data: dict[str, Any] = {"type": self.type}
+        if self.seq is not None:
+            data["seq"] = self.seq
+        if self.at is not None:
+            data["at"] = self.at
+        for name, key, default in _WRITTEN.get(type(self), ()):
+            value = getattr(self, name)
+            if value is not default and value != default:
+                data[key] = value.to_dict() if isinstance(value, Usage) else value
+        data.update(self.extra)
+        return data
+
+    def to_json(self) -> str:
+        """The record as one line of strict, compact JSON."""
+        return strictjson.dumps(self.to_dict())
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Event:
+        """Rebuild the event of a record; nothing is lost, `to_dict` gives equal keys and values.
+
+        Raises:
+            ValueError: no `type`, or a known key with a value of the wrong kind.
+        """
+        kind = data.get("type")
+        if not isinstance(kind, str):
+            raise ValueError("an event needs a text under 'type'")
+        cls = _KINDS.get(kind, Event)
+        known: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        keys = _READ[cls]
+        for key, value in data.items():
+            entry = keys.get(key)
+            if entry is None:
+                extra[key] = value
+                continue
+            name, accepted = entry
+            if accepted is not None and not isinstance(value, accepted):
+                if value is not None:
+                    raise ValueError(f"{kind}: {key!r} cannot be {type(value).__name__}")
+                extra[key] = None  # a null that 0.1 or another writer put down
+                continue
+            known[name] = value
+        if extra:
+            known["extra"] = extra
+        if isinstance(known.get("usage"), dict):
+            known["usage"] = _read_usage(known, extra)
+        try:
+            return cls(**known)
+        except TypeError as error:
+            raise ValueError(f"{kind}: {error}") from None
+
+
+def _read_usage(known: dict[str, Any], extra: dict[str, Any]) -> Usage | None:
+    raw = known["usage"]
+    usage = Usage.from_dict(raw)
+    if usage.to_dict() == raw:
+        return usage
+    extra["usage"] = raw  # zeros or unknown counts: `to_dict` must give the same object back
+    known["extra"] = extra
+    return usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart(Event):
+    """A run, or a new segment of it (a resume, a fork's continuation, a follow-up), begins."""
+
+    type: str = "run_start"
+    agent: str | None = None
+    model: str | None = None
+    system: str | None = None  # goes to index 0 where the conversation has no system message
+    messages: list[Message] = field(default_factory=list)  # only those that this segment adds
+    format: int | None = None  # log version; in a run's first record
+    engine: str | None = None  # version of agentor
+    fingerprint: dict[str, Any] | None = None  # digests of instructions and tool schemas
+    limits: dict[str, int] | None = None  # max_turns (of the whole run), max_tool_failures
+    traceparent: str | None = None
+    owner: str | None = None
+    epoch: int | None = None
+    metadata: dict[str, Any] | None = None
+    trace_group_id: str | None = None
+    trace_metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation(Event):
+    """The model's whole answer is in, or its call failed for good (`error`).
+
+    `text`, `calls`, `reasoning` and `rest` hold each part of the assistant message once; `message`
+    is the whole. `sent` says what the model was sent: the number of messages and their chained
+    SHA-256. `cost` is in US dollars; `elapsed` and `time_to_first_chunk` are seconds.
+    """
+
+    type: str = "generation"
+    turn: int = 0
+    model: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    calls: list[dict[str, Any]] | None = None
+    rest: dict[str, Any] | None = None  # "message" in the log: every other key of the message
+    usage: Usage | None = None
+    cost: float | None = None
+    finish_reason: str | None = None
+    response_id: str | None = None
+    params: dict[str, Any] | None = None  # None: as in the generation before
+    sent: dict[str, Any] | None = None
+    time_to_first_chunk: float | None = None
+    elapsed: float | None = None
+    error: str | None = None
+    error_type: str | None = None
+    request: tuple[list[Message], int] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def message(self) -> Message:
+        """The assistant message as the model layer gave it, rebuilt exactly."""
+        message: Message = {"role": "assistant"}
+        if self.text is not None:
+            message["content"] = self.text
+        if self.reasoning is not None:
+            message["reasoning_content"] = self.reasoning
+        if self.rest:
+            message.update(self.rest)
+        if self.calls:
+            message["tool_calls"] = self.calls
+        return message
+
+    @property
+    def messages(self) -> list[Message]:
+        """The list that the model was sent, system message included; a fresh list at each access.
+
+        Raises:
+            LookupError: the event was loaded without `agentor.engine.transcript.hydrate`.
+        """
+        if "messages" in self.extra:  # logs of agentor 0.1 hold the whole request
+            return list(self.extra["messages"])
+        if self.request is None:
+            raise LookupError(
+                "this generation does not know its request; pass the run's events through "
+                "agentor.engine.transcript.hydrate(run_id, events)"
+            )
+        conversation, length = self.request
+        return conversation[:length]
+
+
+def split_message(message: Message) -> dict[str, Any]:
+    """The fields of a `Generation` that together hold this assistant message once."""
+    rest = {key: value for key, value in message.items() if (key, value) != ("role", "assistant")}
+    parts: dict[str, Any] = {}
+    if isinstance(rest.get("content"), str):
+        parts["text"] = rest.pop("content")
+    if isinstance(rest.get("reasoning_content"), str):
+        parts["reasoning"] = rest.pop("reasoning_content")
+    if rest.get("tool_calls"):
+        parts["calls"] = rest.pop("tool_calls")
+    if rest:
+        parts["rest"] = rest
+    return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry(Event):
+    """A model call failed and will be tried again after `wait_s` seconds."""
+
+    type: str = "retry"
+    turn: int = 0
+    attempt: int = 1  # the attempt that failed, from 1
+    error: str | None = None
+    error_type: str | None = None
+    wait_s: float | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall(Event):
+    """A tool call starts; written before the tool's body runs."""
+
+    type: str = "tool_call"
+    name: str = ""
+    call_id: str = ""
+    turn: int = 0
+    index: int = 0
+    attempt: int = 1
+    edited_args: dict[str, Any] | None = None  # "args" in the log: only where they differ
+    arguments: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def args(self) -> dict[str, Any] | None:
+        """The arguments that the tool gets; None where the model's text is no JSON object."""
+        if self.edited_args is not None or self.arguments is None:
+            return self.edited_args
+        try:
+            parsed = strictjson.loads(self.arguments or "{}")
+        except ValueError:
+            return None
+        return parsed if isinstance(parsed, dict) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult(Event):
+    """A tool call ended. `result` is the text that the model is shown; `error` says what failed."""
+
+    type: str = "tool_result"
+    name: str = ""
+    call_id: str = ""
+    turn: int = 0
+    index: int = 0
+    result: str | None = None  # None: the model is shown the error
+    error: str | None = None
+    error_type: str | None = None
+    elapsed: float | None = None
+    by: str | None = None  # "decision" where a person said what happened
+
+    @property
+    def content(self) -> str:
+        """What the model is shown."""
+        if self.result is not None:
+            return self.result
+        return f"Error: {self.error}" if self.error is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind(Event):
+    """A resume drops the unanswered generation at seq `to`; the same request is sent again."""
+
+    type: str = "rewind"
+    to: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(Event):
+    """The conversation was replaced by `messages` (compaction, trimming)."""
+
+    type: str = "context"
+    messages: list[Message] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork(Event):
+    """Last record of a fork's copied part.
+
+    `calls` says, for each call that is open at the cut, how far the parent went with it after the
+    cut: "done" (it has a result there) or "started".
+    """
+
+    type: str = "fork"
+    forked_from: str = ""
+    parent_seq: int | None = None
+    parent_trace: str | None = None
+    calls: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted(Event):
+    """A segment was cut off: timeout, cancel, Ctrl-C, abandoned stream."""
+
+    type: str = "interrupted"
+    reason: str | None = None
+    in_doubt: list[str] = field(default_factory=list)  # call ids that started and have no result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd(Event):
+    """A segment is over; usage, cost and turns are those of the whole run."""
+
+    type: str = "run_end"
+    status: str = ""
+    text: str | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    turns: int | None = None
+    error: str | None = None
+    error_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta(Event):
+    """A piece of a streamed answer; streamed to the caller, never stored."""
+
+    type: str = "text_delta"
+    turn: int = 0
+    text: str = ""
+    reasoning: str = ""
+
+
+def numbered(event: Event, seq: int, at: float | None, run_id: str | None = None) -> Event:
+    """A copy of the event with its place in a run's log."""
+    return replace(event, seq=seq, at=at, run_id=run_id)
+
+
+_CLASSES: tuple[type[Event], ...] = (
+    RunStart,
+    Generation,
+    Retry,
+    ToolCall,
+    ToolResult,
+    Rewind,
+    Context,
+    Fork,
+    Interrupted,
+    RunEnd,
+    TextDelta,
+)
+_KINDS: dict[str, type[Event]] = {
+    next(f.default for f in fields(cls) if f.name == "type"): cls  # type: ignore[misc]  # a text
+    for cls in _CLASSES
+}
+_NAMES = {"rest": "message", "edited_args": "args"}  # where a field's key in the log differs
+_COMMON = {"type", "run_id", "extra", "seq", "at", "request", "arguments"}
+_ACCEPTED: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "str": (str,),
+    "float": (int, float),
+    "list": (list,),
+    "dict": (dict,),
+    "Usage": (dict,),
+}
+
+
+def _accepted(annotation: str) -> tuple[type, ...] | None:
+    return _ACCEPTED.get(annotation.split(" |")[0].split("[")[0])
+
+
+def _default(item: Any) -> Any:  # dataclasses.Field has no useful static type here
+    return item.default if item.default is not MISSING else item.default_factory()
+
+
+_WRITTEN: dict[type[Event], tuple[tuple[str, str, Any], ...]] = {
+    cls: tuple(
+        (f.name, _NAMES.get(f.name, f.name), _default(f))
+        for f in fields(cls)
+        if f.name not in _COMMON
+    )
+    for cls in _CLASSES
+}
+_READ: dict[type[Event], dict[str, tuple[str, tuple[type, ...] | None]]] = {
+    cls: {
+        "type": ("type", (str,)),
+        "seq": ("seq", (int,)),
+        "at": ("at", (int, float)),
+        **{
+            key: (name, _accepted(next(str(f.type) for f in fields(cls) if f.name == name)))
+            for name, key, _ in _WRITTEN.get(cls, ())
+        },
+    }
+    for cls in (Event, *_CLASSES)
+}

@@ -1,0 +1,243 @@
+"""Every exception that agentor raises: one tree, rooted in `AgentorError`."""
+
+from __future__ import annotations
+
+import time
+
+
+class AgentorError(Exception):
+    """Base of all errors that agentor raises on purpose."""
+
+
+class ToolDefinitionError(AgentorError, TypeError):
+    """A function cannot be offered to a model as a tool: its signature has no JSON schema."""
+
+
+class WrongThread(AgentorError, RuntimeError):
+    """A sync method was called on the thread of agentor's own event loop, which it would block."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(method)
+        self.method = method
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method}() was called on agentor's own event loop (an async tool runs there) and "
+            f"would wait for itself; use `await a{self.method}(...)` instead"
+        )
+
+
+# --- stores ------------------------------------------------------------------------------------
+
+
+class StoreError(AgentorError):
+    """A store could not do what was asked; `run_id` names the run, `reason` the cause."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        super().__init__(run_id, reason)  # pickle rebuilds the error from these
+        self.run_id, self.reason = run_id, reason
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}: {self.reason}"
+
+
+class RunNotFound(StoreError, KeyError):
+    """No log exists under this run id."""
+
+    def __init__(self, run_id: str, where: str) -> None:
+        super().__init__(run_id, where)
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"no run {self.run_id!r} in {self.where}; `store.list_runs()` gives the known ids"
+
+
+class RunExists(StoreError, ValueError):
+    """A new run or fork was given an id that already has a log."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id, "already exists")
+
+    def __reduce__(self) -> tuple[type[RunExists], tuple[str]]:
+        return type(self), (self.run_id,)
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} already exists; resume it, or choose an unused id"
+
+
+class RunBusy(StoreError):
+    """A live worker holds the run, so nobody else may write to it.
+
+    Attributes: `owner` (free text), `host`, `pid`, `since` (epoch seconds); unknown ones are None.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        owner: str | None = None,
+        host: str | None = None,
+        pid: int | None = None,
+        since: float | None = None,
+    ) -> None:
+        super().__init__(run_id, "held by a live worker")
+        self.owner, self.host, self.pid, self.since = owner, host, pid, since
+
+    def __reduce__(self) -> tuple[type[RunBusy], tuple[object, ...]]:
+        return type(self), (self.run_id, self.owner, self.host, self.pid, self.since)
+
+    def __str__(self) -> str:
+        holder = self.owner or "a live worker"
+        place = f" (pid {self.pid} on {self.host})" if self.pid is not None else ""
+        since = ""
+        if self.since is not None:
+            since = time.strftime(" since %Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
+        return (
+            f"run {self.run_id!r} is held by {holder}{place}{since}; wait until it ends, or end that "
+            "process: its lock is freed at its death"
+        )
+
+
+class InvalidRunId(StoreError, ValueError):
+    """A run id that cannot name a log safely."""
+
+    def __str__(self) -> str:
+        return (
+            f"invalid run id {self.run_id!r}: {self.reason}; use a-z, 0-9, '_' and '-', at most 100 "
+            "characters, starting with a letter or digit"
+        )
+
+
+class CorruptLog(StoreError):
+    """A log is damaged at `record` (its number, from 0) and byte `offset`; nothing was skipped.
+
+    `offset` is None where the store keeps no bytes.
+    """
+
+    def __init__(self, run_id: str, record: int, offset: int | None, reason: str) -> None:
+        super().__init__(run_id, reason)
+        self.record, self.offset = record, offset
+
+    def __reduce__(self) -> tuple[type[CorruptLog], tuple[object, ...]]:
+        return type(self), (self.run_id, self.record, self.offset, self.reason)
+
+    def __str__(self) -> str:
+        place = f"record {self.record}" + ("" if self.offset is None else f", byte {self.offset}")
+        return (
+            f"the log of run {self.run_id!r} is damaged at {place}: {self.reason}; nothing was changed. "
+            "Restore the file from a copy, or fork the run at an earlier record"
+        )
+
+
+class Conflict(StoreError):
+    """Another record already stands at this sequence number: two writers, or a broken store."""
+
+    def __init__(self, run_id: str, seq: int, reason: str = "another record stands there") -> None:
+        super().__init__(run_id, reason)
+        self.seq = seq
+
+    def __reduce__(self) -> tuple[type[Conflict], tuple[object, ...]]:
+        return type(self), (self.run_id, self.seq, self.reason)
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} cannot take a record at seq {self.seq}: {self.reason}; "
+            "load the run again before writing to it"
+        )
+
+
+class Fenced(StoreError):
+    """The lease under which a worker writes has passed to another one."""
+
+
+class UnsupportedLog(StoreError):
+    """A log was written by a newer agentor whose meaning this version cannot know."""
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} cannot be read by this version: {self.reason}; upgrade agentor"
+
+
+class UnsafePath(StoreError):
+    """A store's file or folder is something else than a plain file or folder of ours."""
+
+
+# --- models ------------------------------------------------------------------------------------
+
+
+class ModelError(AgentorError):
+    """A model call failed.
+
+    Args:
+        message: What happened, in the provider's words where it has any.
+        error_type: Name of the provider's or library's error class, for logs and traces.
+        retryable: True if the same request may succeed later (rate limit, overload, lost stream).
+        retry_after_s: Seconds the provider asks to wait, where it says so.
+        provider, model, status, request_id: Who answered, as far as known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_type: str = "ModelError",
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message, self.error_type = message, error_type
+        self.retryable, self.retry_after_s = retryable, retry_after_s
+        self.provider, self.model = provider, model
+        self.status, self.request_id = status, request_id
+
+    def __str__(self) -> str:
+        known = {
+            "provider": self.provider,
+            "model": self.model,
+            "status": self.status,
+            "request": self.request_id,
+        }
+        about = ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+        return f"{self.message} ({about})" if about else self.message
+
+
+class MissingExtra(AgentorError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(package, extra)
+        self.package, self.extra = package, extra
+
+    def __str__(self) -> str:
+        return f"{self.package} is not installed; install it with `pip install 'agentor[{self.extra}]'`"
+
+
+class AgentChangedWarning(UserWarning):
+    """The agent that continues a run differs from the one that wrote it."""
+
+
+class StoreWarning(UserWarning):
+    """A store lacks a capability, so a promise is weaker than usual."""
+
+
+__all__ = [
+    "AgentChangedWarning",
+    "AgentorError",
+    "Conflict",
+    "CorruptLog",
+    "Fenced",
+    "InvalidRunId",
+    "MissingExtra",
+    "ModelError",
+    "RunBusy",
+    "RunExists",
+    "RunNotFound",
+    "StoreError",
+    "StoreWarning",
+    "ToolDefinitionError",
+    "UnsafePath",
+    "UnsupportedLog",
+    "WrongThread",
+]
