@@ -13,6 +13,14 @@ class ToolDefinitionError(AgentorError, TypeError):
     """A function cannot be offered to a model as a tool: its signature has no JSON schema."""
 
 
+class ToolArgumentError(AgentorError, ValueError):
+    """The model's arguments do not fit the tool; the text tells the model what to mend."""
+
+
+class ToolTimeout(AgentorError, TimeoutError):
+    """A tool did not return within its `timeout_s`."""
+
+
 class WrongThread(AgentorError, RuntimeError):
     """A sync method was called on the thread of agentor's own event loop, which it would block."""
 
@@ -236,7 +244,9 @@ __all__ = [
     "RunNotFound",
     "StoreError",
     "StoreWarning",
+    "ToolArgumentError",
     "ToolDefinitionError",
+    "ToolTimeout",
     "UnsafePath",
     "UnsupportedLog",
     "WrongThread",

@@ -1,0 +1,444 @@
+"""`Agentor`: an agent as its users hold it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
+
+from agentor.chat import StreamItem, item_of
+from agentor.engine import strictjson
+from agentor.engine.events import Event
+from agentor.engine.journal import Observer
+from agentor.engine.loop import AgentSpec
+from agentor.engine.messages import Message
+from agentor.engine.models import Model
+from agentor.engine.models.litellm import LiteLLMModel
+from agentor.engine.models.settings import ModelSettings
+from agentor.engine.policy import Decision, Happened, NotHappened
+from agentor.engine.recovery import Runs, Start
+from agentor.engine.result import RunResult
+from agentor.engine.store.access import Access
+from agentor.engine.store.base import Store
+from agentor.engine.threads import background
+from agentor.schema import output_parser, output_schema
+from agentor.tools import resolve_tools
+
+Input = str | Sequence[Message]
+Tracing = bool | Observer | None
+
+
+class Agentor:
+    """An agent: a model, instructions and tools, and a store that its runs survive in.
+
+    Args:
+        name: Names the agent in logs and traces.
+        instructions: The system message.
+        model: A model string as LiteLLM takes it (`"gpt-5-mini"`, `"anthropic/claude-..."`), or any
+            object with `complete` and `stream`.
+        tools: Functions, bound methods, `@function_tool`s or `Tool`s.
+        store: Where runs are saved; None saves nothing, and then nothing can be resumed.
+        output_type: A pydantic model; `final_output` is then an object of it.
+        max_turns: Model calls a run may make.
+        max_tool_failures: Failures after which a tool is switched off for the rest of the run.
+        model_settings: Temperature and such, for a model given as a string.
+        context: Anything; tools get it as `ToolContext.context`.
+        api_key, base_url: For a model given as a string; else from the environment.
+        durability: `"best_effort"` goes on when the store fails and says so in the result;
+            `"strict"` stops with `StoreError` before anything acts on what is not saved.
+        metadata: A JSON object, kept in each run's first record.
+        tracer: A callable that gets each event after it is saved.
+        enable_tracing: True requires a tracer; without a `tracer` nothing leaves the process.
+        trace_group_id, trace_metadata: Kept in the log for exporters.
+
+    Raises:
+        TypeError, ValueError: an argument that cannot work, with what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        instructions: str | None = None,
+        model: str | Model = "gpt-5-mini",
+        tools: Sequence[Any] | None = None,  # functions, methods, Tool objects
+        *,
+        store: Store | None = None,
+        output_type: type[Any] | None = None,
+        max_turns: int = 20,
+        max_tool_failures: int = 2,
+        model_settings: ModelSettings | None = None,
+        context: Any = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        durability: Literal["best_effort", "strict"] = "best_effort",
+        metadata: dict[str, Any] | None = None,
+        enable_tracing: bool = False,
+        tracer: Observer | None = None,
+        trace_group_id: str | None = None,
+        trace_metadata: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError("name must be a text that is not empty")
+        if durability not in ("best_effort", "strict"):
+            raise ValueError(f"durability must be 'best_effort' or 'strict', not {durability!r}")
+        if enable_tracing and tracer is None:
+            raise ValueError("enable_tracing=True needs a tracer; pass tracer=, a callable that gets each event")
+        self.name, self.instructions = name, instructions
+        self.tools = resolve_tools(tools or [])
+        self.model = _model(model, model_settings, api_key, base_url)
+        self.store = store
+        self.tracer = tracer
+        self._start: dict[str, Any] = {  # what every segment of this agent is started with
+            "metadata": _json_object("metadata", metadata),
+            "trace_group_id": trace_group_id,
+            "trace_metadata": _json_object("trace_metadata", trace_metadata),
+        }
+        spec = AgentSpec(
+            name=name,
+            model=self.model,
+            instructions=instructions,
+            tools={tool.name: tool for tool in self.tools},
+            response_format=None if output_type is None else output_schema(output_type),
+            parse_output=None if output_type is None else output_parser(output_type),
+            max_turns=_count("max_turns", max_turns),
+            max_tool_failures=_count("max_tool_failures", max_tool_failures),
+            context=context,
+            strict=durability == "strict",
+        )
+        self._runs = Runs(spec, None if store is None else Access(store), version("agentor"))
+
+    # --- run ------------------------------------------------------------------------------------
+
+    @overload
+    async def arun(
+        self,
+        input: list[str],
+        *,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+        metadata: dict[str, Any] | None = None,
+        limit_concurrency: int = 10,
+    ) -> list[RunResult]: ...
+
+    @overload
+    async def arun(
+        self,
+        input: Input,
+        *,
+        run_id: str | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+        metadata: dict[str, Any] | None = None,
+        limit_concurrency: int = 10,
+    ) -> RunResult: ...
+
+    async def arun(
+        self,
+        input: Input | list[str],
+        *,
+        run_id: str | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+        metadata: dict[str, Any] | None = None,
+        limit_concurrency: int = 10,
+    ) -> RunResult | list[RunResult]:
+        """Run the agent to its end.
+
+        Args:
+            input: A text, a list of messages, or a list of texts: one run each then, at most
+                `limit_concurrency` at a time, results in the order of the texts.
+            run_id: A name of your own for the run; it must be unused.
+            max_turns: Instead of the agent's.
+            tracing: False: this run is not shown to the tracer; True: it must be; or a tracer.
+            metadata: A JSON object, over the agent's own.
+
+        Raises:
+            InvalidRunId, RunExists: about `run_id`.
+            StoreError: with `durability="strict"`, when the store fails.
+        """
+        start = self._segment(max_turns, tracing, metadata)
+        if _is_batch(input):
+            if run_id is not None:
+                raise ValueError("run_id names one run; a list of texts is many")
+            return await self._run_batch([str(text) for text in input], start, limit_concurrency)
+        return await self._runs.run(_messages(input), run_id, start)
+
+    async def _run_batch(self, texts: list[str], start: Start, limit: int) -> list[RunResult]:
+        slots = asyncio.Semaphore(_count("limit_concurrency", limit))
+
+        async def one(text: str) -> RunResult:
+            async with slots:
+                return await self._runs.run(_messages(text), None, start)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(text)) for text in texts]
+        return [task.result() for task in tasks]
+
+    def run(
+        self,
+        input: Input,
+        *,
+        run_id: str | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> RunResult:
+        """`arun` for callers that are not async; Ctrl-C stops the run, which stays resumable."""
+        work = self.arun(input, run_id=run_id, max_turns=max_turns, tracing=tracing, metadata=metadata)
+        return background.run(work, method="run")
+
+    # --- resume, follow up, fork ----------------------------------------------------------------
+
+    async def aresume(
+        self,
+        run_id: str,
+        *,
+        decisions: Mapping[str, Decision] | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+    ) -> RunResult:
+        """Finish a run that was interrupted; a finished one gives its stored result.
+
+        No recorded tool call runs again. A call that started and has no result goes by its tool's
+        `on_crash`.
+
+        Args:
+            decisions: For calls in doubt: `{call_id: Happened(result) | NotHappened()}`.
+            max_turns: A new total for the whole run; None keeps what it was started with.
+
+        Raises:
+            RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
+            ValueError: no store, or a decision about a call that is not in doubt.
+        """
+        for call_id, decision in (decisions or {}).items():
+            if not isinstance(decision, Happened | NotHappened):
+                raise TypeError(f"decisions[{call_id!r}] must be Happened(result) or NotHappened()")
+        start = self._segment(max_turns, tracing, decisions=decisions)
+        return await self._runs.resume(run_id, start)
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        decisions: Mapping[str, Decision] | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+    ) -> RunResult:
+        """`aresume` for callers that are not async."""
+        work = self.aresume(run_id, decisions=decisions, max_turns=max_turns, tracing=tracing)
+        return background.run(work, method="resume")
+
+    async def acontinue_run(
+        self, run_id: str, input: Input, *, max_turns: int | None = None, tracing: Tracing = None
+    ) -> RunResult:
+        """A follow-up message in the same run, after it ended.
+
+        Args:
+            max_turns: Model calls for this follow-up alone.
+
+        Raises:
+            RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
+            ValueError: no store, or the run is unfinished.
+        """
+        start = self._segment(max_turns, tracing)
+        return await self._runs.follow_up(run_id, _messages(input), start)
+
+    def continue_run(
+        self, run_id: str, input: Input, *, max_turns: int | None = None, tracing: Tracing = None
+    ) -> RunResult:
+        """`acontinue_run` for callers that are not async."""
+        work = self.acontinue_run(run_id, input, max_turns=max_turns, tracing=tracing)
+        return background.run(work, method="continue_run")
+
+    async def afork(
+        self,
+        run_id: str,
+        input: Input | None = None,
+        *,
+        at: int | None = None,
+        at_turn: int | None = None,
+        fork_id: str | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+    ) -> RunResult:
+        """Branch a run under a new id, at its end or at an earlier step; the parent is never touched.
+
+        Args:
+            input: A new message for the branch. None: an unfinished run is finished in the branch,
+                a finished one is only copied.
+            at: Copy up to this record (`event.seq`), included.
+            at_turn: Copy up to the last result of this turn.
+            fork_id: A name of your own for the branch; it must be unused.
+            max_turns: Model calls for the branch alone.
+
+        Raises:
+            RunNotFound, RunExists, InvalidRunId, CorruptLog, UnsupportedLog: as named.
+            ValueError: no store, no such step, or a turn whose results are not all there.
+        """
+        messages = [] if input is None else _messages(input)
+        start = self._segment(max_turns, tracing)
+        return await self._runs.fork(
+            run_id, messages, start, at=at, at_turn=at_turn, fork_id=fork_id
+        )
+
+    def fork(
+        self,
+        run_id: str,
+        input: Input | None = None,
+        *,
+        at: int | None = None,
+        at_turn: int | None = None,
+        fork_id: str | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+    ) -> RunResult:
+        """`afork` for callers that are not async."""
+        work = self.afork(
+            run_id,
+            input,
+            at=at,
+            at_turn=at_turn,
+            fork_id=fork_id,
+            max_turns=max_turns,
+            tracing=tracing,
+        )
+        return background.run(work, method="fork")
+
+    # --- streams --------------------------------------------------------------------------------
+
+    async def astream(
+        self,
+        input: Input,
+        *,
+        run_id: str | None = None,
+        max_turns: int | None = None,
+        tracing: Tracing = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> AsyncIterator[Event]:
+        """Run the agent and give every event as soon as it is saved, and text deltas as they come.
+
+        Leaving the loop early cancels the run: its log says so, and it can be resumed.
+
+        Raises: as `arun`.
+        """
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        start = self._segment(max_turns, tracing, metadata, stream=queue.put_nowait)
+        task = asyncio.create_task(self._runs.run(_messages(input), run_id, start))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    @overload
+    def stream_chat(
+        self, input: Input, serialize: Literal[True] = True, *, tracing: Tracing = None
+    ) -> AsyncIterator[str]: ...
+
+    @overload
+    def stream_chat(
+        self, input: Input, serialize: Literal[False], *, tracing: Tracing = None
+    ) -> AsyncIterator[StreamItem]: ...
+
+    async def stream_chat(
+        self, input: Input, serialize: bool = True, *, tracing: Tracing = None
+    ) -> AsyncIterator[str | StreamItem]:
+        """Run the agent for a chat front end; the first item tells the run id.
+
+        Args:
+            serialize: True gives one JSON text per item, False `StreamItem` objects.
+        """
+        stream = self.astream(input, tracing=tracing)
+        try:
+            async for event in stream:
+                if (item := item_of(event)) is not None:
+                    yield item.to_json() if serialize else item
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]  # it is an async generator
+
+    # --- arguments ------------------------------------------------------------------------------
+
+    def _segment(
+        self,
+        max_turns: int | None,
+        tracing: Tracing,
+        metadata: dict[str, Any] | None = None,
+        *,
+        stream: Callable[[Event], None] | None = None,
+        decisions: Mapping[str, Decision] | None = None,
+    ) -> Start:
+        own = _json_object("metadata", metadata)
+        merged = {**(self._start["metadata"] or {}), **(own or {})}
+        return Start(
+            max_turns=None if max_turns is None else _count("max_turns", max_turns),
+            observers=self._observers(tracing),
+            stream=stream,
+            decisions=dict(decisions or {}),
+            **{**self._start, "metadata": merged or None},
+        )
+
+    def _observers(self, tracing: Tracing) -> tuple[Observer, ...]:
+        if tracing is False:
+            return ()
+        if tracing is None or tracing is True:
+            if tracing and self.tracer is None:
+                raise ValueError("tracing=True, but the agent has no tracer; pass tracer= when building it")
+            return () if self.tracer is None else (self.tracer,)
+        return (tracing,)
+
+
+def _model(
+    model: str | Model, settings: ModelSettings | None, api_key: str | None, base_url: str | None
+) -> Model:
+    if isinstance(model, str):
+        built = LiteLLMModel(model, api_key=api_key, base_url=base_url, settings=settings)
+        built.preload()
+        return built
+    if not isinstance(model, Model):
+        raise TypeError(f"model= takes a model string or an object with complete and stream, not {model!r}")
+    given = {"model_settings": settings, "api_key": api_key, "base_url": base_url}
+    if unused := [name for name, value in given.items() if value is not None]:
+        raise ValueError(f"{', '.join(unused)}: only for a model given as a string; set it on the model object")
+    return model
+
+
+def _messages(input: Input) -> list[Message]:
+    if isinstance(input, str):
+        return [{"role": "user", "content": input}]
+    messages = [dict(message) for message in input]
+    if not messages:
+        raise ValueError("input is an empty list; there is nothing to answer")
+    if bad := [m for m in messages if not isinstance(m.get("role"), str)]:
+        raise ValueError(f"a message needs a text under 'role': {bad[0]!r}")
+    try:
+        strictjson.dumps(messages)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"input cannot be saved as JSON: {error}") from None
+    return messages
+
+
+def _is_batch(input: Input | list[str]) -> bool:
+    return not isinstance(input, str) and bool(input) and all(isinstance(i, str) for i in input)
+
+
+def _json_object(name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        strictjson.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be saved as JSON: {error}") from None
+    return dict(value)
+
+
+def _count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
+    return value
+
+

@@ -1,0 +1,127 @@
+"""One run's log while it is being written: the only writer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Callable, Coroutine
+from typing import Any  # what a wrapped coroutine returns
+
+from agentor.engine.events import Event, numbered
+from agentor.engine.store.access import Access
+from agentor.errors import Conflict, CorruptLog, Fenced, RunBusy, RunExists, StoreError
+
+Observer = Callable[[Event], None]
+GRACE_S = 5.0  # how long a cancelled run waits for what is under way
+
+# Not outages: somebody else writes to this run, or its log is no log. They stop a run in any mode.
+_FATAL = (Fenced, Conflict, RunExists, RunBusy, CorruptLog)
+
+
+class Journal:
+    """Numbers events and saves them in durable batches.
+
+    Best effort: a failing store never raises; events are held back and written in order as soon as
+    the store answers, so the log stays a prefix. `strict`: the first failure raises `StoreError`.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        access: Access | None,
+        *,
+        next_seq: int = 0,
+        strict: bool = False,
+        observers: tuple[Observer, ...] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.run_id, self._access = run_id, access
+        self.shown_id = None if access is None else run_id  # without a store there is no run to name
+        self._next_seq, self._strict = next_seq, strict
+        self._observers, self._clock = observers, clock
+        self._unsaved: list[Event] = []  # in order; the first ones may be held back
+        self._unseen: list[Event] = []  # not yet given to the observers
+        self.store_errors: list[str] = []
+
+    @property
+    def durable(self) -> bool:
+        """True if every event so far is acknowledged by the store."""
+        return self._access is not None and not self._unsaved
+
+    def add(self, event: Event) -> Event:
+        """Number an event and put it into the next batch; nothing may act on it before `commit`."""
+        event = numbered(
+            event,
+            self._next_seq,
+            round(self._clock(), 3),
+            self.shown_id,
+        )
+        self._next_seq += 1
+        self._unsaved.append(event)
+        return event
+
+    def show(self, event: Event) -> None:
+        """Give this event, as readers see it, to the observers after the next commit."""
+        self._unseen.append(event)
+
+    async def commit(self) -> None:
+        """Save all added events in one durable batch; a cancelled commit still runs to its end.
+
+        Raises:
+            StoreError: in strict mode for any failure; in both modes where another writer has the
+                run, or its log is damaged.
+        """
+        if self._access is None:
+            self._unsaved.clear()
+        elif self._unsaved:
+            await finish(self._save(self._access))
+        seen, self._unseen = self._unseen, []
+        for event in seen:
+            for observer in self._observers:
+                self._tell(observer, event)
+
+    def _tell(self, observer: Observer, event: Event) -> None:
+        try:
+            observer(event)
+        except Exception as error:  # whoever watches a run must not be able to break it
+            self._observers = tuple(o for o in self._observers if o is not observer)
+            warnings.warn(
+                f"run {self.run_id!r}: an observer failed and is left out from here on: {error!r}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    async def _save(self, access: Access) -> None:
+        try:
+            while self._unsaved:
+                saved = await access.append(self.run_id, self._unsaved)
+                del self._unsaved[:saved]
+        except _FATAL:
+            raise
+        except Exception as error:  # a custom store may raise anything
+            self.store_errors.append(f"{type(error).__name__}: {error}")
+            if self._strict:
+                raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        count, first = len(self._unsaved), self._unsaved[0].seq
+        return StoreError(
+            self.run_id,
+            f"{count} event(s) from seq {first} on could not be saved ({type(error).__name__}: "
+            f"{error}); mend the store, then resume the run",
+        )
+
+
+async def finish(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` to its end, at most `GRACE_S` longer, even if the awaiting task is cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=GRACE_S)
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise

@@ -1,0 +1,410 @@
+"""The loop: from the transcript alone to the next step, until a segment is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any  # JSON, and whatever context the user gives to tools
+
+from agentor.engine.events import (
+    Event,
+    Generation,
+    Interrupted,
+    Retry,
+    Rewind,
+    RunEnd,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    split_message,
+)
+from agentor.engine.journal import GRACE_S, Journal, finish
+from agentor.engine.messages import digest
+from agentor.engine.models import Model, ModelResponse
+from agentor.engine.policy import INTERRUPTED, Decision, plan, retry_wait_s
+from agentor.engine.transcript import OpenCall, Transcript, advance
+from agentor.errors import ModelError, StoreError, ToolArgumentError
+from agentor.tools import Tool, ToolContext, parse_arguments
+
+OUTPUT_MISMATCH = "OutputMismatch"  # error_type of a run whose answer is not of its output_type
+_CUT_OFF = {"length": "truncated", "content_filter": "filtered"}  # finish_reason -> status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """What the engine needs to know of an agent."""
+
+    name: str
+    model: Model
+    instructions: str | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    response_format: dict[str, Any] | None = None
+    parse_output: Callable[[str], Any] | None = None
+    max_turns: int = 20
+    max_tool_failures: int = 2
+    context: Any = None
+    strict: bool = False
+
+    @property
+    def model_name(self) -> str:
+        return str(getattr(self.model, "model", None) or type(self.model).__name__)
+
+    def on_crash(self, tool_name: str) -> str:
+        tool = self.tools.get(tool_name)
+        return "rewind" if tool is None else tool.on_crash
+
+
+class Session:
+    """One segment of a run while it happens: its journal, its transcript, its tools in flight."""
+
+    def __init__(
+        self,
+        run_id: str,
+        spec: AgentSpec,
+        journal: Journal,
+        transcript: Transcript,
+        events: list[Event],
+        *,
+        stream: Callable[[Event], None] | None = None,
+        decisions: Mapping[str, Decision] | None = None,
+    ) -> None:
+        self.run_id, self.spec, self.journal = run_id, spec, journal
+        self.transcript, self.events = transcript, events
+        self._stream = stream
+        self._decisions = dict(decisions or {})
+        self._running: dict[asyncio.Task[ToolResult], OpenCall] = {}
+
+    def record(self, event: Event) -> None:
+        """Number an event and fold it; it is saved with the next commit, before anything acts."""
+        self.transcript, seen = advance(self.transcript, self.journal.add(event))
+        self.events.append(seen)
+        self.journal.show(seen)
+
+    async def drive(self) -> None:
+        """Go on until the segment is over; every way out is recorded.
+
+        Raises:
+            StoreError: as `Journal.commit`.
+        """
+        try:
+            while self.transcript.end is None:
+                await self._step()
+            await self.journal.commit()
+        except StoreError:
+            # Nothing new starts; what is under way gets its chance to be saved after all.
+            await finish(self._give_up())
+            raise
+        except BaseException as error:
+            reason = "cancelled" if isinstance(error, asyncio.CancelledError) else repr(error)
+            await finish(self._interrupt(reason))
+            raise
+
+    async def _step(self) -> None:
+        t = self.transcript
+        last = t.last
+        if last is None or last.error is not None:
+            turn = t.turn + 1 if last is None else t.turn
+            limit = t.limits.get("max_turns", self.spec.max_turns)
+            if turn > limit:
+                self._end("max_turns", error=f"no final answer after max_turns={limit} turns")
+            else:
+                await self._generate(turn)
+        elif last.finish_reason in _CUT_OFF:
+            status = _CUT_OFF[last.finish_reason]
+            self._end(status, text=last.text, error=f"the answer ended by {last.finish_reason!r}")
+        elif t.calls:
+            await self._settle()
+        else:
+            self._answer(_text(last))
+
+    # --- the model ------------------------------------------------------------------------------
+
+    async def _generate(self, turn: int) -> None:
+        await self.journal.commit()  # the model is only ever sent what is on disk
+        attempt = 1
+        while True:
+            started = time.perf_counter()
+            try:
+                response, first_s = await self._ask(turn, started)
+                break
+            except Exception as error:  # a custom model may raise anything
+                failure = _as_model_error(error)
+                elapsed = round(time.perf_counter() - started, 4)
+                wait_s = retry_wait_s(failure, attempt)
+                if wait_s is None:
+                    self._record_failure(turn, failure, elapsed)
+                    return
+                self.record(
+                    Retry(
+                        turn=turn,
+                        attempt=attempt,
+                        error=str(failure),
+                        error_type=failure.error_type,
+                        wait_s=wait_s,
+                        model=self.spec.model_name,
+                    )
+                )
+                await self.journal.commit()
+                await asyncio.sleep(wait_s)
+                attempt += 1
+        self._record_answer(turn, response, first_s, round(time.perf_counter() - started, 4))
+
+    async def _ask(self, turn: int, started: float) -> tuple[ModelResponse, float | None]:
+        messages = self.transcript.messages
+        tools = [
+            tool.schema
+            for name, tool in self.spec.tools.items()
+            if name not in self.transcript.disabled
+        ] or None
+        if self._stream is None:
+            answer = await self.spec.model.complete(messages, tools, self.spec.response_format)
+            return answer, None
+        first_s: float | None = None
+        chunks = self.spec.model.stream(messages, tools, self.spec.response_format)
+        try:
+            async for chunk in chunks:
+                if first_s is None:
+                    first_s = round(time.perf_counter() - started, 4)
+                if chunk.text or chunk.reasoning:
+                    run_id, text = self.journal.shown_id, chunk.text
+                    self._stream(
+                        TextDelta(turn=turn, text=text, reasoning=chunk.reasoning, run_id=run_id)
+                    )
+                if chunk.final is not None:
+                    return chunk.final, first_s
+        finally:
+            if (close := getattr(chunks, "aclose", None)) is not None:
+                await close()
+        raise ModelError("the stream ended early", error_type="LostStream", retryable=True)
+
+    def _record_answer(
+        self, turn: int, response: ModelResponse, first_s: float | None, elapsed: float
+    ) -> None:
+        params = getattr(self.spec.model, "params", None) or {}
+        self.record(
+            Generation(
+                turn=turn,
+                model=response.model or self.spec.model_name,
+                **split_message(response.message),
+                usage=response.usage if response.usage.to_dict() else None,
+                cost=response.cost,
+                finish_reason=response.finish_reason,
+                response_id=response.response_id,
+                params=params if params != (self.transcript.params or {}) else None,
+                sent=self.transcript.sent(),
+                time_to_first_chunk=first_s,
+                elapsed=elapsed,
+            )
+        )
+
+    def _record_failure(self, turn: int, failure: ModelError, elapsed: float) -> None:
+        self.record(
+            Generation(
+                turn=turn,
+                model=self.spec.model_name,
+                error=str(failure),
+                error_type=failure.error_type,
+                elapsed=elapsed,
+            )
+        )
+        self._end("failed", error=str(failure), error_type=failure.error_type)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _answer(self, text: str) -> None:
+        if self.spec.parse_output is not None:
+            try:
+                self.spec.parse_output(text)
+            except ValueError as error:
+                self._end("failed", text=text, error=str(error), error_type=OUTPUT_MISMATCH)
+                return
+        self._end("completed", text=text)
+
+    def _end(
+        self,
+        status: str,
+        *,
+        text: str | None = None,
+        error: str | None = None,
+        error_type: str | None = None,
+    ) -> None:
+        t = self.transcript
+        self.record(
+            RunEnd(
+                status=status,
+                text=text,
+                usage=t.usage if t.usage.to_dict() else None,
+                cost=t.cost,
+                turns=t.turn,
+                error=error,
+                error_type=error_type,
+            )
+        )
+
+    # --- tools ----------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Act on the plan for the open calls: rewind, note, run, or stop and ask."""
+        chosen = plan(self.transcript, self.spec.on_crash, self._decisions)
+        last = self.transcript.last
+        if chosen.rewind and last is not None:
+            self.record(Rewind(to=last.seq or 0, reason="no call of this turn has a result"))
+            return
+        for c, text in chosen.happened:
+            self.record(_result(c, result=text, by="decision"))
+        for c, text in chosen.notes:
+            self.record(_result(c, error=text, error_type=INTERRUPTED))
+        if chosen.run:
+            await self._run_calls(chosen.run)
+        elif chosen.ask and self.transcript.calls:
+            names = ", ".join(f"{c.call.name} ({c.call.call_id})" for c in chosen.ask)
+            self._end(
+                "in_doubt",
+                error=f"interrupted calls may or may not have happened: {names}; resume with "
+                "decisions={call_id: Happened(result) | NotHappened()}",
+            )
+
+    async def _run_calls(self, calls: tuple[OpenCall, ...]) -> None:
+        ready: list[tuple[OpenCall, Tool, dict[str, Any]]] = []
+        for c in calls:
+            call = c.call
+            self._decisions.pop(call.call_id, None)  # used once
+            self.record(
+                ToolCall(
+                    name=call.name,
+                    call_id=call.call_id,
+                    turn=call.turn,
+                    index=call.index,
+                    attempt=c.attempt + 1,
+                )
+            )
+            refusal, tool, args = self._check(c)
+            if tool is None:
+                self.record(refusal)
+            else:
+                ready.append((c, tool, args))
+        await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
+        for c, tool, args in ready:
+            self._running[asyncio.create_task(self._run_tool(c, tool, args))] = c
+        while self._running:
+            done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            self._record_results(done)
+            await self.journal.commit()  # each result when it is there, not when the turn is over
+
+    def _check(self, c: OpenCall) -> tuple[ToolResult, Tool | None, dict[str, Any]]:
+        name = c.call.name
+        tool = self.spec.tools.get(name)
+        if tool is None:
+            known = ", ".join(sorted(self.spec.tools)) or "none"
+            text = f"there is no tool {name!r}; available tools: {known}"
+            return _result(c, error=text, error_type="unknown_tool"), None, {}
+        if name in self.transcript.disabled:
+            text = f"the tool {name!r} is switched off after repeated failures"
+            return _result(c, error=text, error_type="disabled"), None, {}
+        try:
+            return _result(c), tool, parse_arguments(c.call.arguments)
+        except ToolArgumentError as error:
+            return _result(c, error=str(error), error_type="ToolArgumentError"), None, {}
+
+    async def _run_tool(self, c: OpenCall, tool: Tool, args: dict[str, Any]) -> ToolResult:
+        call = c.call
+        context = ToolContext(
+            run_id=self.run_id,
+            call_id=call.call_id,
+            turn=call.turn,
+            attempt=c.attempt + 1,
+            idempotency_key=digest([self.run_id, call.turn, call.index, call.name, args])[:32],
+            context=self.spec.context,
+        )
+        started = time.perf_counter()
+        try:
+            text = await tool.run(args, context)
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return _failed(c, error, started)  # the tool's own, not ours
+        except Exception as error:  # the edge: whatever a tool raises is the model's to handle
+            return _failed(c, error, started)
+        return _result(c, result=text, elapsed=round(time.perf_counter() - started, 4))
+
+    def _record_results(self, done: set[asyncio.Task[ToolResult]]) -> None:
+        order = {task: place for place, task in enumerate(self._running)}
+        for task in sorted(done, key=order.__getitem__):
+            del self._running[task]
+            if not task.cancelled() and task.exception() is None:
+                self.record(task.result())
+
+    # --- ways out -------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait for the tools in flight, at most `GRACE_S`, and record what they give."""
+        if self._running:
+            done, late = await asyncio.wait(self._running, timeout=GRACE_S)
+            self._record_results(done)
+            for task in late:
+                task.cancel()
+
+    async def _give_up(self) -> None:
+        await self._drain()
+        try:
+            await self.journal.commit()
+        except StoreError:
+            return  # the first failure is being raised, and says what to do
+
+    async def _interrupt(self, reason: str) -> None:
+        for task, c in self._running.items():
+            if self.spec.tools[c.call.name].is_async:  # a thread cannot be stopped, only waited for
+                task.cancel()
+        await self._drain()
+        if self.transcript.end is None:
+            started = [c.call.call_id for c in self.transcript.open_calls if c.attempt]
+            self.record(Interrupted(reason=reason, in_doubt=started))
+        await self._give_up()
+
+
+def _text(generation: Generation) -> str:
+    if generation.text is not None:
+        return generation.text
+    parts = generation.message.get("content")
+    if not isinstance(parts, list):
+        return ""
+    return "".join(str(p.get("text", "")) for p in parts if p.get("type") == "text")
+
+
+def _result(
+    c: OpenCall,
+    *,
+    result: str | None = None,
+    error: str | None = None,
+    error_type: str | None = None,
+    elapsed: float | None = None,
+    by: str | None = None,
+) -> ToolResult:
+    call = c.call
+    return ToolResult(
+        name=call.name,
+        call_id=call.call_id,
+        turn=call.turn,
+        index=call.index,
+        result=result,
+        error=error,
+        error_type=error_type,
+        elapsed=elapsed,
+        by=by,
+    )
+
+
+def _failed(c: OpenCall, error: BaseException, started: float) -> ToolResult:
+    name = type(error).__name__
+    own_words = isinstance(error, ToolArgumentError)
+    text = str(error) if own_words else f"{name}: {error}"
+    elapsed = round(time.perf_counter() - started, 4)
+    return _result(c, error=text, error_type=name, elapsed=elapsed)
+
+
+def _as_model_error(error: Exception) -> ModelError:
+    if isinstance(error, ModelError):
+        return error
+    return ModelError(f"{type(error).__name__}: {error}", error_type=type(error).__name__)

@@ -1,0 +1,353 @@
+"""Start, resume, follow up and fork: how a segment of a run begins, and what it starts from."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any  # metadata is the user's JSON
+
+from agentor.engine.events import FORMAT, Event, Generation, RunEnd, RunStart, ToolResult
+from agentor.engine.journal import Journal, Observer, finish
+from agentor.engine.loop import OUTPUT_MISMATCH, AgentSpec, Session
+from agentor.engine.messages import Message, digest
+from agentor.engine.policy import INTERRUPTED, MAX_STARTS, Decision, interrupted_note
+from agentor.engine.result import RunResult, result_of
+from agentor.engine.store.access import Access
+from agentor.engine.store.base import Lease, check_run_id
+from agentor.engine.transcript import Transcript
+from agentor.errors import AgentChangedWarning, RunExists, RunNotFound
+
+# A resume returns the stored result of these; going on needs a new message or a fork.
+_FINAL = ("completed", "truncated", "filtered", "poisoned")
+_WAITING = ("paused", "in_doubt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What the caller gives for one segment."""
+
+    max_turns: int | None = None
+    metadata: dict[str, Any] | None = None
+    trace_group_id: str | None = None
+    trace_metadata: dict[str, Any] | None = None
+    observers: tuple[Observer, ...] = ()
+    stream: Callable[[Event], None] | None = None
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+
+def new_run_id() -> str:
+    """An id that no other run has."""
+    return uuid.uuid4().hex
+
+
+class Runs:
+    """The runs of one agent in one store (or in none)."""
+
+    def __init__(self, spec: AgentSpec, access: Access | None, engine_version: str) -> None:
+        self._spec, self._access, self._version = spec, access, engine_version
+
+    async def run(self, messages: list[Message], run_id: str | None, start: Start) -> RunResult:
+        """A new run.
+
+        Raises:
+            InvalidRunId, RunExists, RunBusy: about a `run_id` that the caller chose.
+        """
+        chosen = run_id is not None
+        run_id = run_id or new_run_id()
+        check_run_id(run_id)
+        lease = await self._lease(run_id)
+        try:
+            if chosen and self._access is not None and await self._access.exists(run_id):
+                raise RunExists(run_id)
+            return await self._segment(run_id, [], Transcript(), messages, start)
+        finally:
+            await self._release(lease)
+
+    async def resume(self, run_id: str, start: Start) -> RunResult:
+        """Finish a run that has no final answer; else its stored result, with nothing called.
+
+        Raises:
+            RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
+            ValueError: a decision about a call that is not in doubt.
+        """
+        access = self._store()
+        events, transcript = await self._load(run_id)
+        if self._is_settled(transcript, start):
+            self._check_decisions(transcript, start)
+            return self._stored(run_id, events, transcript)
+        lease = await self._lease(run_id)
+        try:
+            if not await access.is_current(run_id, len(events)):
+                events, transcript = await self._load(run_id)
+                if self._is_settled(transcript, start):
+                    return self._stored(run_id, events, transcript)
+            self._check_decisions(transcript, start)
+            return await self._segment(run_id, events, transcript, [], start)
+        finally:
+            await self._release(lease)
+
+    async def follow_up(self, run_id: str, messages: list[Message], start: Start) -> RunResult:
+        """A new message in a run whose last segment is over.
+
+        Raises:
+            ValueError: the run is unfinished, or waits for decisions.
+            RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
+        """
+        self._store()
+        await self._load(run_id)  # an unknown run leaves no lock file behind
+        lease = await self._lease(run_id)
+        try:
+            events, transcript = await self._load(run_id)
+            if transcript.status in ("running", "interrupted", *_WAITING):
+                raise ValueError(
+                    f"run {run_id!r} is {transcript.status}; resume it to its end before a follow-up, "
+                    "or fork it with the new message"
+                )
+            return await self._segment(run_id, events, transcript, messages, start)
+        finally:
+            await self._release(lease)
+
+    async def fork(
+        self,
+        run_id: str,
+        messages: list[Message],
+        start: Start,
+        *,
+        at: int | None = None,
+        at_turn: int | None = None,
+        fork_id: str | None = None,
+    ) -> RunResult:
+        """Copy a run up to a step under a new id, and go on there; the parent is never touched.
+
+        Raises:
+            RunNotFound, RunExists, CorruptLog, UnsupportedLog: as named.
+            ValueError: no such step, or a turn whose results are not all there.
+        """
+        access = self._store()
+        fork_id = fork_id or new_run_id()
+        check_run_id(fork_id)
+        parent, _ = await self._load(run_id)
+        at = _cut(run_id, parent, at, at_turn)
+        lease = await self._lease(fork_id)
+        try:
+            await access.fork(run_id, fork_id, at, parent)
+            events, transcript = await self._load(fork_id)
+            try:
+                if not messages and self._is_settled(transcript, start):
+                    return self._stored(fork_id, events, transcript)
+                return await self._segment(
+                    fork_id, events, transcript, messages, start, own_turns=True
+                )
+            except BaseException as error:
+                error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
+                raise
+        finally:
+            await self._release(lease)
+
+    # --- one segment ----------------------------------------------------------------------------
+
+    async def _segment(
+        self,
+        run_id: str,
+        events: list[Event],
+        transcript: Transcript,
+        messages: list[Message],
+        start: Start,
+        *,
+        own_turns: bool = False,
+    ) -> RunResult:
+        journal = Journal(
+            run_id,
+            self._access,
+            next_seq=transcript.next_seq,
+            strict=self._spec.strict,
+            observers=start.observers + ((start.stream,) if start.stream else ()),
+        )
+        session = Session(
+            run_id,
+            self._spec,
+            journal,
+            transcript,
+            events,
+            stream=start.stream,
+            decisions=start.decisions,
+        )
+        if transcript.starts >= MAX_STARTS:
+            session.record(_poisoned(transcript))
+        else:
+            self._warn_if_changed(run_id, transcript)
+            if messages:
+                _close_open_calls(session)
+            own_turns = own_turns or bool(messages)
+            session.record(self._run_start(session.transcript, messages, start, own_turns))
+        try:
+            await session.drive()
+        except BaseException as error:
+            if journal.shown_id is not None:
+                error.add_note(f"run {run_id!r}: resume it to go on")
+            raise
+        return result_of(
+            journal.shown_id,
+            session.events,
+            session.transcript,
+            parse_output=self._spec.parse_output,
+            durable=journal.durable,
+            store_errors=journal.store_errors,
+        )
+
+    def _run_start(
+        self, t: Transcript, messages: list[Message], start: Start, own_turns: bool
+    ) -> RunStart:
+        spec = self._spec
+        has_system = t.has_system or any(m.get("role") == "system" for m in messages)
+        return RunStart(
+            agent=spec.name,
+            model=spec.model_name,
+            system=None if has_system else spec.instructions,
+            messages=messages,
+            format=None if t.next_seq else FORMAT,
+            engine=self._version,
+            fingerprint=self._fingerprint(),
+            limits=self._limits(t, start.max_turns, own_turns),
+            owner=spec.name,
+            epoch=t.epoch + 1,
+            metadata=start.metadata,
+            trace_group_id=start.trace_group_id,
+            trace_metadata=start.trace_metadata,
+        )
+
+    def _limits(self, t: Transcript, max_turns: int | None, own_turns: bool) -> dict[str, int]:
+        if own_turns:  # of a new run, a follow-up or a fork: this segment's turns alone
+            allowed = self._turns_done(t) + (max_turns or self._spec.max_turns)
+        else:  # of a resume: the whole run's; by default what the run was started with
+            allowed = max_turns or t.limits.get("max_turns") or self._spec.max_turns
+        return {"max_turns": allowed, "max_tool_failures": self._spec.max_tool_failures}
+
+    @staticmethod
+    def _turns_done(t: Transcript) -> int:
+        unanswered = t.last is not None and (t.last.error is not None or bool(t.open_calls))
+        return t.turn - 1 if unanswered else t.turn
+
+    def _fingerprint(self) -> dict[str, Any]:
+        tools = {name: tool.fingerprint[:16] for name, tool in sorted(self._spec.tools.items())}
+        return {"instructions": digest(self._spec.instructions)[:16], "tools": tools}
+
+    def _warn_if_changed(self, run_id: str, t: Transcript) -> None:
+        if not t.fingerprint:
+            return
+        now, then = self._fingerprint(), t.fingerprint
+        changes = ["its instructions"] if now["instructions"] != then.get("instructions") else []
+        old, new = then.get("tools") or {}, now["tools"]
+        changes += [f"tool {name!r} is gone" for name in old if name not in new]
+        changes += [f"tool {name!r} is new" for name in new if name not in old]
+        changes += [f"tool {name!r}" for name in new if name in old and old[name] != new[name]]
+        if t.model is not None and t.model != self._spec.model_name:
+            changes.append(f"model {t.model!r} -> {self._spec.model_name!r}")
+        if changes:
+            warnings.warn(
+                f"run {run_id!r} goes on under a changed agent: {'; '.join(changes)}",
+                AgentChangedWarning,
+                stacklevel=2,
+            )
+
+    # --- what a run needs now -------------------------------------------------------------------
+
+    def _is_settled(self, t: Transcript, start: Start) -> bool:
+        """True if a resume has nothing to do but to return what is stored."""
+        if t.status in _FINAL:
+            return True
+        if t.status in _WAITING:
+            return not start.decisions
+        end = t.end
+        if isinstance(end, RunEnd) and end.error_type == OUTPUT_MISMATCH:
+            return True
+        allowed = self._limits(t, start.max_turns, own_turns=False)["max_turns"]
+        return t.status == "max_turns" and t.turn >= allowed
+
+    @staticmethod
+    def _check_decisions(t: Transcript, start: Start) -> None:
+        open_ids = {c.call.call_id for c in t.open_calls if c.attempt}
+        for call_id in start.decisions:
+            if call_id not in open_ids:
+                known = ", ".join(sorted(open_ids)) or "none"
+                raise ValueError(f"call {call_id!r} is not in doubt; calls in doubt: {known}")
+
+    def _stored(self, run_id: str, events: list[Event], transcript: Transcript) -> RunResult:
+        return result_of(run_id, events, transcript, parse_output=self._spec.parse_output)
+
+    def _store(self) -> Access:
+        if self._access is None:
+            raise ValueError("this needs a store; build the agent with store=FileStore('runs')")
+        return self._access
+
+    async def _load(self, run_id: str) -> tuple[list[Event], Transcript]:
+        check_run_id(run_id)
+        events, transcript = await self._store().load(run_id)
+        if not events:
+            raise RunNotFound(run_id, self._store().where)
+        return events, transcript
+
+    async def _lease(self, run_id: str) -> Lease | None:
+        return None if self._access is None else await self._access.lease(run_id, self._spec.name)
+
+    async def _release(self, lease: Lease | None) -> None:
+        if self._access is not None:
+            await finish(self._access.release(lease))
+
+
+def _poisoned(t: Transcript) -> RunEnd:
+    return RunEnd(
+        status="poisoned",
+        usage=t.usage if t.usage.to_dict() else None,
+        cost=t.cost,
+        turns=t.turn,
+        error=f"it was started {t.starts} times in a row and never got an answer or a result; "
+        "find out why, then fork it",
+    )
+
+
+def _close_open_calls(session: Session) -> None:
+    """A new message goes on from here: each open call gets a note in place of its result."""
+    for c in session.transcript.open_calls:
+        session.record(
+            ToolResult(
+                name=c.call.name,
+                call_id=c.call.call_id,
+                turn=c.call.turn,
+                index=c.call.index,
+                error=interrupted_note(),
+                error_type=INTERRUPTED,
+            )
+        )
+
+
+def _cut(run_id: str, events: list[Event], at: int | None, at_turn: int | None) -> int | None:
+    """The seq of the last record to copy; None for the whole log."""
+    if at is not None and at_turn is not None:
+        raise ValueError("give at= or at_turn=, not both")
+    if at is not None and not 0 <= at < len(events):
+        raise ValueError(f"run {run_id!r} has no record {at}; its records are 0 to {len(events) - 1}")
+    if at_turn is None:
+        return at
+    return _end_of_turn(run_id, events, at_turn)
+
+
+def _end_of_turn(run_id: str, events: list[Event], turn: int) -> int:
+    waiting: set[int] | None = None  # indexes of the turn's calls that have no result yet
+    place = 0
+    for event in events:
+        if isinstance(event, Generation) and event.turn == turn and event.error is None:
+            waiting, place = set(range(len(event.calls or []))), event.seq or 0
+        elif isinstance(event, ToolResult) and event.turn == turn and waiting:
+            waiting.discard(event.index)
+            place = event.seq or 0
+    if waiting is None:
+        raise ValueError(f"run {run_id!r} has no turn {turn}")
+    if waiting:
+        raise ValueError(
+            f"turn {turn} of run {run_id!r} lacks {len(waiting)} result(s); fork at an earlier turn, "
+            "or at a record with at="
+        )
+    return place

@@ -1,0 +1,7 @@
+"""Stores: where the logs of runs are kept."""
+
+from agentor.engine.store.base import Store
+from agentor.engine.store.file import FileStore
+from agentor.engine.store.memory import MemoryStore
+
+__all__ = ["FileStore", "MemoryStore", "Store"]

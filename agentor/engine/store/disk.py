@@ -1,0 +1,146 @@
+"""The system calls of `FileStore`, each one once: safe opening, durable writing, locks of the kernel."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from agentor.errors import RunBusy, UnsafePath
+
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: opening a FIFO must not wait
+
+
+class Disk:
+    """What the store asks of the operating system; tests give one that fails where they say."""
+
+    def open(self, name: str, flags: int, directory: int) -> int:
+        return os.open(name, flags | _FLAGS, 0o600, dir_fd=directory)
+
+    def write(self, fd: int, data: bytes) -> int:
+        return os.write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        """Data and size on the medium. On macOS only F_FULLFSYNC says so."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def sync_directory(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        os.ftruncate(fd, size_bytes)
+
+    def link(self, name: str, final: str, directory: int) -> None:
+        """Give a finished file its name; FileExistsError where the name is taken."""
+        os.link(name, final, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+
+    def unlink(self, name: str, directory: int) -> None:
+        os.unlink(name, dir_fd=directory)
+
+
+def write_all(disk: Disk, fd: int, data: bytes) -> None:
+    """Write every byte at the end of the file, however many calls it takes."""
+    view = memoryview(data)
+    while view:
+        written = disk.write(fd, view)  # type: ignore[arg-type]  # os.write takes any buffer
+        if written <= 0:
+            raise OSError(errno.EIO, "the system wrote nothing")
+        view = view[written:]
+
+
+def read_all(fd: int) -> bytes:
+    """The whole file."""
+    size = os.fstat(fd).st_size
+    parts = []
+    offset = 0
+    while offset < size and (part := os.pread(fd, size - offset, offset)):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def open_file(disk: Disk, run_id: str, name: str, flags: int, directory: int) -> int:
+    """Open a plain file of ours.
+
+    Raises:
+        FileNotFoundError, FileExistsError: as `os.open`.
+        UnsafePath: a link, FIFO, device or folder stands there, or a second name leads to the file.
+    """
+    try:
+        fd = disk.open(name, flags, directory)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EMLINK):
+            raise UnsafePath(run_id, f"{name} is no plain file ({error.strerror})") from None
+        raise
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(fd)
+        raise UnsafePath(run_id, f"{name} is no plain file")
+    return fd
+
+
+def open_directory(path: Path, disk: Disk) -> int:
+    """Create the folder (0700) and its parents, durably, and open it."""
+    missing = []
+    step = path
+    while not step.exists():
+        missing.append(step)
+        step = step.parent
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue  # another process was faster
+        parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            disk.sync_directory(parent)
+        finally:
+            os.close(parent)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+_locks: dict[int, int] = {}  # lock fd -> pid of the process that took it
+
+
+def _close_inherited() -> None:
+    # A child that kept the descriptor would keep a dead parent's lock; closing it here does not
+    # unlock, since the parent's own descriptor is still open.
+    for fd in _locks:
+        os.close(fd)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def lock(fd: int, busy: Callable[[], RunBusy]) -> None:
+    """Take the kernel's lock on a file; it is freed by `unlock` or at the process's death.
+
+    Raises:
+        RunBusy: as `busy` makes it; the descriptor is closed then.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        error = busy()
+        os.close(fd)
+        raise error from None
+    except BaseException:
+        os.close(fd)
+        raise
+    _locks[fd] = os.getpid()
+
+
+def unlock(fd: int) -> None:
+    """Free the lock and close its file; nothing happens in a forked child."""
+    if _locks.pop(fd, None) == os.getpid():
+        os.close(fd)

@@ -1,0 +1,355 @@
+"""The fold: events in, conversation and state of a run out; the same for a live run and a loaded one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any  # request parameters
+
+from agentor.engine.events import (
+    FORMAT,
+    Context,
+    Event,
+    Fork,
+    Generation,
+    Interrupted,
+    Rewind,
+    RunEnd,
+    RunStart,
+    ToolCall,
+    ToolResult,
+)
+from agentor.engine.messages import EMPTY_CHAIN, Call, Message, Usage, chain, raw_calls
+from agentor.errors import CorruptLog, UnsupportedLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCall:
+    """A call of the last generation, with how far it has come."""
+
+    call: Call
+    attempt: int = 0  # how often it has started
+    in_doubt: bool = False  # it started in a segment that is over; it may or may not have happened
+    elsewhere: bool = False  # the run that this one was forked from has a result for it
+    result: ToolResult | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """What a run's events add up to. Immutable; `apply` gives the next one.
+
+    `conversation` and `ids` are append-only and shared by all transcripts of a run: each one sees
+    the first `length` messages and the first `known_ids` ids. So a turn costs what it adds.
+    """
+
+    conversation: list[Message] = field(default_factory=list, repr=False)
+    length: int = 0
+    ids: dict[str, int] = field(default_factory=dict, repr=False)  # call id -> turn
+    known_ids: int = 0
+    chained: int = 0  # messages covered by `chain_sha256`
+    chain_sha256: bytes = EMPTY_CHAIN
+    next_seq: int = 0
+
+    agent: str | None = None
+    model: str | None = None
+    params: Mapping[str, Any] | None = None
+    fingerprint: Mapping[str, Any] | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = 0
+    segment: int = 0  # run_starts so far
+    starts: int = 0  # run_starts since the last generation or result
+
+    turn: int = 0  # of the last generation; 0 before the first
+    last: Generation | None = None  # the generation that the next step answers
+    last_segment: int = 0  # the segment that wrote it
+    calls: tuple[OpenCall, ...] = ()  # those of `last`, until the last one has its result
+    decided: bool = False  # an approval or a person's word stands in this turn
+    failures: Mapping[str, int] = field(default_factory=dict)  # per tool
+    disabled: frozenset[str] = frozenset()
+    notices: tuple[str, ...] = ()  # tools switched off in this turn
+    end: RunEnd | Interrupted | None = None  # how the last segment ended; None while one is open
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation so far, system message included; a fresh list of shared messages."""
+        return self.conversation[: self.length]
+
+    @property
+    def has_system(self) -> bool:
+        return any(m.get("role") == "system" for m in self.conversation[: self.length])
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """The calls of the last generation that have no result."""
+        return tuple(c for c in self.calls if c.result is None)
+
+    @property
+    def status(self) -> str:
+        """`run_end`'s status, `interrupted`, or `running`."""
+        if isinstance(self.end, RunEnd):
+            return self.end.status
+        return "running" if self.end is None else "interrupted"
+
+    def sent(self) -> dict[str, Any]:
+        """Digest of the request that the conversation is now; each message is hashed once."""
+        return {"count": self.length, "sha256": self._chain().hex()}
+
+    def _chain(self) -> bytes:
+        return chain(self.chain_sha256, self.conversation[self.chained : self.length])
+
+
+def apply(transcript: Transcript, event: Event) -> Transcript:
+    """The transcript after one more event. A kind that it does not know changes nothing."""
+    seq = transcript.next_seq if event.seq is None else event.seq
+    after = replace(transcript, next_seq=seq + 1)
+    handler = _HANDLERS.get(type(event))
+    return after if handler is None else handler(after, event)
+
+
+def advance(transcript: Transcript, event: Event) -> tuple[Transcript, Event]:
+    """`apply`, and the event as readers see it: with its request, or its call's arguments."""
+    if isinstance(event, Generation):
+        event = replace(event, request=(transcript.conversation, transcript.length))
+    elif isinstance(event, ToolCall) and event.edited_args is None:
+        for open_call in transcript.calls:
+            if open_call.call.call_id == event.call_id:
+                event = replace(event, arguments=open_call.call.arguments)
+    return apply(transcript, event), event
+
+
+def fold(events: Iterable[Event]) -> Transcript:
+    """The transcript of a whole log."""
+    transcript = Transcript()
+    for event in events:
+        transcript = apply(transcript, event)
+    return transcript
+
+
+def hydrate(run_id: str, events: Iterable[Event]) -> tuple[list[Event], Transcript]:
+    """Fold a loaded log, and give each event what the log does not repeat (`messages`, `args`).
+
+    Raises:
+        UnsupportedLog: a higher log format, or an unknown kind that is marked critical.
+        CorruptLog: a record whose parts do not fit together.
+    """
+    transcript, seen = Transcript(), []
+    for place, event in enumerate(events):
+        _refuse_newer(run_id, event)
+        try:
+            transcript, event = advance(transcript, event)
+        except (TypeError, KeyError, AttributeError, ValueError, IndexError) as error:
+            raise CorruptLog(run_id, place, None, f"{event.type}: {error!r}") from error
+        seen.append(event)
+    return seen, transcript
+
+
+def _refuse_newer(run_id: str, event: Event) -> None:
+    if isinstance(event, RunStart) and (event.format or 0) > FORMAT:
+        raise UnsupportedLog(run_id, f"its log has format {event.format}, known is {FORMAT}")
+    if type(event) is Event and event.extra.get("critical") is True:
+        raise UnsupportedLog(run_id, f"it has events of the unknown kind {event.type!r}")
+
+
+# --- the conversation ---------------------------------------------------------------------------
+
+
+def _append(t: Transcript, messages: Iterable[Message]) -> Transcript:
+    conversation = t.conversation
+    if len(conversation) != t.length:  # another transcript went on from here: leave its list alone
+        conversation = conversation[: t.length]
+    conversation.extend(messages)
+    return replace(t, conversation=conversation, length=len(conversation))
+
+
+def _restart(t: Transcript, messages: list[Message]) -> Transcript:
+    return replace(
+        t, conversation=messages, length=len(messages), chained=0, chain_sha256=EMPTY_CHAIN
+    )
+
+
+# --- one handler per kind -----------------------------------------------------------------------
+
+
+def _run_start(t: Transcript, event: RunStart) -> Transcript:
+    # What started in an earlier segment and has no result may or may not have happened.
+    calls = tuple(replace(c, in_doubt=c.in_doubt or c.attempt > 0) for c in t.calls)
+    t = replace(
+        t,
+        calls=calls,
+        agent=event.agent or t.agent,
+        model=event.model or t.model,
+        fingerprint=event.fingerprint or t.fingerprint,
+        limits={**t.limits, **(event.limits or {})},
+        epoch=event.epoch or t.epoch,
+        segment=t.segment + 1,
+        starts=t.starts + 1,
+        end=None,
+    )
+    if event.format is None and event.engine is None and event.messages and t.segment > 1:
+        # agentor 0.1 wrote the whole conversation into each segment's start
+        t = replace(_restart(t, list(event.messages)), last=None, calls=(), notices=())
+    elif event.messages:
+        t = replace(_append(t, event.messages), last=None)
+    if event.system is not None and not t.has_system:
+        t = _restart(t, [{"role": "system", "content": event.system}, *t.messages])
+    return t
+
+
+def _generation(t: Transcript, event: Generation) -> Transcript:
+    turn = event.turn
+    if "messages" in event.extra:  # agentor 0.1: the request is in the record, turns begin anew at 1
+        t, turn = _restart(t, list(event.extra["messages"])), t.turn + 1
+    t = replace(
+        t,
+        turn=turn,
+        model=event.model or t.model,
+        params=event.params if event.params is not None else t.params,
+        starts=0,
+        last=event,
+        last_segment=t.segment,
+        decided=False,
+        calls=(),
+        usage=t.usage + event.usage if event.usage else t.usage,
+        cost=t.cost if event.cost is None else (t.cost or 0.0) + event.cost,
+    )
+    if event.sent is not None:
+        t = replace(
+            t, chained=event.sent["count"], chain_sha256=bytes.fromhex(event.sent["sha256"])
+        )
+    if event.error is not None:
+        return t
+    t = _append(t, [event.message])
+    return _open_calls(t, raw_calls(event.message))
+
+
+def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
+    if not requested:
+        return t
+    ids = t.ids
+    if len(ids) != t.known_ids:
+        ids = dict(list(ids.items())[: t.known_ids])
+    taken: set[str] = set()
+    calls = []
+    for index, raw in enumerate(requested):
+        function = raw.get("function") or {}
+        call_id = raw.get("id") or ""
+        # Only ids of other turns count: after a rewind the same turn asks again, often with the same ids.
+        if not call_id or call_id in taken or ids.get(call_id, t.turn) != t.turn:
+            call_id = f"call_{t.turn}_{index}"
+            while call_id in taken or ids.get(call_id, t.turn) != t.turn:
+                call_id += "_"
+        taken.add(call_id)
+        ids.setdefault(call_id, t.turn)
+        name, arguments = function.get("name") or "", function.get("arguments") or ""
+        call = Call(call_id=call_id, turn=t.turn, index=index, name=name, arguments=arguments)
+        calls.append(OpenCall(call=call))
+    return replace(t, ids=ids, known_ids=len(ids), calls=tuple(calls), notices=())
+
+
+def _tool_call(t: Transcript, event: ToolCall) -> Transcript:
+    place = _place(t, event)
+    if place is None:
+        return t
+    started = replace(t.calls[place], attempt=t.calls[place].attempt + 1, in_doubt=False)
+    return replace(t, calls=(*t.calls[:place], started, *t.calls[place + 1 :]))
+
+
+def _tool_result(t: Transcript, event: ToolResult) -> Transcript:
+    place = _place(t, event)
+    if place is None or t.calls[place].result is not None:
+        return t
+    answered = replace(t.calls[place], result=event)
+    calls = (*t.calls[:place], answered, *t.calls[place + 1 :])
+    t = replace(t, calls=calls, starts=0, decided=t.decided or event.by is not None)
+    t = _count_failure(t, event)
+    return t if t.open_calls else _close_turn(t)
+
+
+def _place(t: Transcript, event: ToolCall | ToolResult) -> int | None:
+    for place, open_call in enumerate(t.calls):
+        if open_call.call.call_id == event.call_id:
+            return place
+    # agentor 0.1 wrote the provider's id, also where it was empty or stood twice: the next call
+    # of that name then.
+    for place, open_call in enumerate(t.calls):
+        untouched = open_call.result is None and (
+            isinstance(event, ToolResult) or open_call.attempt == 0
+        )
+        if untouched and open_call.call.name == event.name:
+            return place
+    return None
+
+
+def _count_failure(t: Transcript, event: ToolResult) -> Transcript:
+    limit = t.limits.get("max_tool_failures")
+    # An interrupted call says nothing about its tool; a call of a disabled tool is no new failure.
+    if event.error is None or event.error_type in ("interrupted", "disabled") or not limit:
+        return t
+    count = t.failures.get(event.name, 0) + 1
+    t = replace(t, failures={**t.failures, event.name: count})
+    if count < limit or event.name in t.disabled:
+        return t
+    return replace(t, disabled=t.disabled | {event.name}, notices=(*t.notices, event.name))
+
+
+def _close_turn(t: Transcript) -> Transcript:
+    # Providers reject a block of tool messages that is interrupted or out of order: the whole
+    # block goes in at once, in the order of the calls, and the notices wait until it is complete.
+    block: list[Message] = [
+        {"role": "tool", "tool_call_id": c.call.call_id, "content": c.result.content}
+        for c in t.calls
+        if c.result is not None
+    ]
+    notices: list[Message] = [
+        {
+            "role": "user",
+            "content": f"The tool {name!r} failed {t.failures[name]} times and is switched off. "
+            "Go on without it, or say what cannot be done.",
+        }
+        for name in t.notices
+    ]
+    t = _append(t, [*block, *notices])
+    return replace(t, calls=(), last=None, notices=())
+
+
+def _rewind(t: Transcript, event: Rewind) -> Transcript:
+    dropped = t.last
+    if dropped is None:
+        return t
+    before = t.length - 1  # the dropped answer is the last message of an unanswered turn
+    t = replace(t, conversation=t.conversation[:before], length=before)
+    return replace(t, turn=t.turn - 1, last=None, calls=(), notices=())
+
+
+def _context(t: Transcript, event: Context) -> Transcript:
+    return _restart(t, list(event.messages))
+
+
+def _fork(t: Transcript, event: Fork) -> Transcript:
+    ran = event.calls or {}
+    calls = tuple(
+        c
+        if c.call.call_id not in ran
+        else replace(c, in_doubt=True, elsewhere=ran[c.call.call_id] == "done")
+        for c in t.calls
+    )
+    return replace(t, calls=calls, starts=0)
+
+
+def _ended(t: Transcript, event: RunEnd | Interrupted) -> Transcript:
+    return replace(t, end=event)
+
+
+_HANDLERS: dict[type[Event], Any] = {  # Any: each handler takes the one kind it stands beside
+    RunStart: _run_start,
+    Generation: _generation,
+    ToolCall: _tool_call,
+    ToolResult: _tool_result,
+    Rewind: _rewind,
+    Context: _context,
+    Fork: _fork,
+    RunEnd: _ended,
+    Interrupted: _ended,
+}

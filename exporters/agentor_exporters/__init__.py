@@ -1,0 +1,1 @@
+"""Exporters of agentor runs to tracing systems."""
