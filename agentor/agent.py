@@ -8,13 +8,10 @@ from importlib.metadata import version
 from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
 
 from agentor.chat import StreamItem, item_of
-from agentor.engine import strictjson
+from agentor.engine.calls import AgentSpec
 from agentor.engine.events import Event
 from agentor.engine.journal import Observer
-from agentor.engine.loop import AgentSpec
-from agentor.engine.messages import Message
 from agentor.engine.models import Model
-from agentor.engine.models.litellm import LiteLLMModel
 from agentor.engine.models.settings import ModelSettings
 from agentor.engine.policy import Decision, Happened, NotHappened
 from agentor.engine.recovery import Runs, Start
@@ -22,10 +19,10 @@ from agentor.engine.result import RunResult
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Store
 from agentor.engine.threads import background
+from agentor.inputs import Input, built_model, count, is_batch, json_object, messages_of
 from agentor.schema import output_parser, output_schema
 from agentor.tools import resolve_tools
 
-Input = str | Sequence[Message]
 Tracing = bool | Observer | None
 
 
@@ -83,16 +80,18 @@ class Agentor:
         if durability not in ("best_effort", "strict"):
             raise ValueError(f"durability must be 'best_effort' or 'strict', not {durability!r}")
         if enable_tracing and tracer is None:
-            raise ValueError("enable_tracing=True needs a tracer; pass tracer=, a callable that gets each event")
+            raise ValueError(
+                "enable_tracing=True needs a tracer; pass tracer=, a callable that gets each event"
+            )
         self.name, self.instructions = name, instructions
         self.tools = resolve_tools(tools or [])
-        self.model = _model(model, model_settings, api_key, base_url)
+        self.model = built_model(model, model_settings, api_key, base_url)
         self.store = store
         self.tracer = tracer
         self._start: dict[str, Any] = {  # what every segment of this agent is started with
-            "metadata": _json_object("metadata", metadata),
+            "metadata": json_object("metadata", metadata),
             "trace_group_id": trace_group_id,
-            "trace_metadata": _json_object("trace_metadata", trace_metadata),
+            "trace_metadata": json_object("trace_metadata", trace_metadata),
         }
         spec = AgentSpec(
             name=name,
@@ -101,8 +100,8 @@ class Agentor:
             tools={tool.name: tool for tool in self.tools},
             response_format=None if output_type is None else output_schema(output_type),
             parse_output=None if output_type is None else output_parser(output_type),
-            max_turns=_count("max_turns", max_turns),
-            max_tool_failures=_count("max_tool_failures", max_tool_failures),
+            max_turns=count("max_turns", max_turns),
+            max_tool_failures=count("max_tool_failures", max_tool_failures),
             context=context,
             strict=durability == "strict",
         )
@@ -158,18 +157,18 @@ class Agentor:
             StoreError: with `durability="strict"`, when the store fails.
         """
         start = self._segment(max_turns, tracing, metadata)
-        if _is_batch(input):
+        if is_batch(input):
             if run_id is not None:
                 raise ValueError("run_id names one run; a list of texts is many")
             return await self._run_batch([str(text) for text in input], start, limit_concurrency)
-        return await self._runs.run(_messages(input), run_id, start)
+        return await self._runs.run(messages_of(input), run_id, start)
 
     async def _run_batch(self, texts: list[str], start: Start, limit: int) -> list[RunResult]:
-        slots = asyncio.Semaphore(_count("limit_concurrency", limit))
+        slots = asyncio.Semaphore(count("limit_concurrency", limit))
 
         async def one(text: str) -> RunResult:
             async with slots:
-                return await self._runs.run(_messages(text), None, start)
+                return await self._runs.run(messages_of(text), None, start)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(text)) for text in texts]
@@ -242,7 +241,7 @@ class Agentor:
             ValueError: no store, or the run is unfinished.
         """
         start = self._segment(max_turns, tracing)
-        return await self._runs.follow_up(run_id, _messages(input), start)
+        return await self._runs.follow_up(run_id, messages_of(input), start)
 
     def continue_run(
         self, run_id: str, input: Input, *, max_turns: int | None = None, tracing: Tracing = None
@@ -276,11 +275,9 @@ class Agentor:
             RunNotFound, RunExists, InvalidRunId, CorruptLog, UnsupportedLog: as named.
             ValueError: no store, no such step, or a turn whose results are not all there.
         """
-        messages = [] if input is None else _messages(input)
+        messages = [] if input is None else messages_of(input)
         start = self._segment(max_turns, tracing)
-        return await self._runs.fork(
-            run_id, messages, start, at=at, at_turn=at_turn, fork_id=fork_id
-        )
+        return await self._runs.fork(run_id, messages, start, at=at, at_turn=at_turn, fork_id=fork_id)
 
     def fork(
         self,
@@ -324,7 +321,7 @@ class Agentor:
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         start = self._segment(max_turns, tracing, metadata, stream=queue.put_nowait)
-        task = asyncio.create_task(self._runs.run(_messages(input), run_id, start))
+        task = asyncio.create_task(self._runs.run(messages_of(input), run_id, start))
         task.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
@@ -372,10 +369,10 @@ class Agentor:
         stream: Callable[[Event], None] | None = None,
         decisions: Mapping[str, Decision] | None = None,
     ) -> Start:
-        own = _json_object("metadata", metadata)
+        own = json_object("metadata", metadata)
         merged = {**(self._start["metadata"] or {}), **(own or {})}
         return Start(
-            max_turns=None if max_turns is None else _count("max_turns", max_turns),
+            max_turns=None if max_turns is None else count("max_turns", max_turns),
             observers=self._observers(tracing),
             stream=stream,
             decisions=dict(decisions or {}),
@@ -390,55 +387,3 @@ class Agentor:
                 raise ValueError("tracing=True, but the agent has no tracer; pass tracer= when building it")
             return () if self.tracer is None else (self.tracer,)
         return (tracing,)
-
-
-def _model(
-    model: str | Model, settings: ModelSettings | None, api_key: str | None, base_url: str | None
-) -> Model:
-    if isinstance(model, str):
-        built = LiteLLMModel(model, api_key=api_key, base_url=base_url, settings=settings)
-        built.preload()
-        return built
-    if not isinstance(model, Model):
-        raise TypeError(f"model= takes a model string or an object with complete and stream, not {model!r}")
-    given = {"model_settings": settings, "api_key": api_key, "base_url": base_url}
-    if unused := [name for name, value in given.items() if value is not None]:
-        raise ValueError(f"{', '.join(unused)}: only for a model given as a string; set it on the model object")
-    return model
-
-
-def _messages(input: Input) -> list[Message]:
-    if isinstance(input, str):
-        return [{"role": "user", "content": input}]
-    messages = [dict(message) for message in input]
-    if not messages:
-        raise ValueError("input is an empty list; there is nothing to answer")
-    if bad := [m for m in messages if not isinstance(m.get("role"), str)]:
-        raise ValueError(f"a message needs a text under 'role': {bad[0]!r}")
-    try:
-        strictjson.dumps(messages)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"input cannot be saved as JSON: {error}") from None
-    return messages
-
-
-def _is_batch(input: Input | list[str]) -> bool:
-    return not isinstance(input, str) and bool(input) and all(isinstance(i, str) for i in input)
-
-
-def _json_object(name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    try:
-        strictjson.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be saved as JSON: {error}") from None
-    return dict(value)
-
-
-def _count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
-    return value
-
-

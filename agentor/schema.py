@@ -66,7 +66,9 @@ def signature_of(function: Callable[..., Any], context_type: type) -> Signature:
     doc = docstring_parser.parse(inspect.getdoc(function) or "")
     described = {p.arg_name.split(":")[0].strip(): p.description or "" for p in doc.params}
     hints = _hints(function)
-    context_parameter, model_fields, names = None, {}, {}
+    context_parameter: str | None = None
+    model_fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ToolDefinitionError(

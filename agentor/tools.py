@@ -83,6 +83,7 @@ class Tool:
         function = {"name": name, "description": description, "parameters": parameters}
         self.schema: dict[str, Any] = {"type": "function", "function": function}
         self.fingerprint = digest(self.schema)
+        self.__name__ = name
 
     @classmethod
     def from_function(
@@ -95,7 +96,8 @@ class Tool:
         timeout_s: float | None = None,
     ) -> Tool:
         """A tool from a function's hints and docstring."""
-        name = name_override or getattr(function, "__name__", type(function).__name__)
+        own_name = str(getattr(function, "__name__", type(function).__name__))
+        name = name_override or own_name
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise ToolDefinitionError(f"tool {name!r}: a generator has no one result; return a list")
         signature = signature_of(function, ToolContext)
@@ -115,7 +117,7 @@ class Tool:
             return (), keywords
 
         tool._arrange = arrange
-        tool.__name__ = getattr(function, "__name__", name)
+        tool.__name__ = own_name
         tool.__doc__ = function.__doc__
         return tool
 

@@ -141,7 +141,7 @@ class _Reader:
             return
         if self._verifies(tail[:-1]):
             self._damage(start, "its line end was changed")
-        if not self.sealed and not tail.rstrip(b"\0").endswith(b'"}') or _KEY not in tail:
+        if (not self.sealed and not tail.rstrip(b"\0").endswith(b'"}')) or _KEY not in tail:
             try:
                 record = strictjson.loads(tail)
             except ValueError:

@@ -373,12 +373,11 @@ def _default(item: Any) -> Any:  # dataclasses.Field has no useful static type h
 
 _WRITTEN: dict[type[Event], tuple[tuple[str, str, Any], ...]] = {
     cls: tuple(
-        (f.name, _NAMES.get(f.name, f.name), _default(f))
-        for f in fields(cls)
-        if f.name not in _COMMON
+        (f.name, _NAMES.get(f.name, f.name), _default(f)) for f in fields(cls) if f.name not in _COMMON
     )
     for cls in _CLASSES
 }
+_ALL: tuple[type[Event], ...] = (Event, *_CLASSES)
 _READ: dict[type[Event], dict[str, tuple[str, tuple[type, ...] | None]]] = {
     cls: {
         "type": ("type", (str,)),
@@ -389,5 +388,5 @@ _READ: dict[type[Event], dict[str, tuple[str, tuple[type, ...] | None]]] = {
             for name, key, _ in _WRITTEN.get(cls, ())
         },
     }
-    for cls in (Event, *_CLASSES)
+    for cls in _ALL
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any  # JSON, and whatever context the user gives to tools
+from typing import Any  # arguments are JSON
 
+from agentor.engine.calls import AgentSpec, Refused, checked, result_event, run_tool
 from agentor.engine.events import (
     Event,
     Generation,
@@ -21,39 +21,14 @@ from agentor.engine.events import (
     split_message,
 )
 from agentor.engine.journal import GRACE_S, Journal, finish
-from agentor.engine.messages import digest
-from agentor.engine.models import Model, ModelResponse
+from agentor.engine.models import ModelResponse
 from agentor.engine.policy import INTERRUPTED, Decision, plan, retry_wait_s
 from agentor.engine.transcript import OpenCall, Transcript, advance
-from agentor.errors import ModelError, StoreError, ToolArgumentError
-from agentor.tools import Tool, ToolContext, parse_arguments
+from agentor.errors import ModelError, StoreError
+from agentor.tools import Tool
 
 OUTPUT_MISMATCH = "OutputMismatch"  # error_type of a run whose answer is not of its output_type
 _CUT_OFF = {"length": "truncated", "content_filter": "filtered"}  # finish_reason -> status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSpec:
-    """What the engine needs to know of an agent."""
-
-    name: str
-    model: Model
-    instructions: str | None = None
-    tools: Mapping[str, Tool] = field(default_factory=dict)
-    response_format: dict[str, Any] | None = None
-    parse_output: Callable[[str], Any] | None = None
-    max_turns: int = 20
-    max_tool_failures: int = 2
-    context: Any = None
-    strict: bool = False
-
-    @property
-    def model_name(self) -> str:
-        return str(getattr(self.model, "model", None) or type(self.model).__name__)
-
-    def on_crash(self, tool_name: str) -> str:
-        tool = self.tools.get(tool_name)
-        return "rewind" if tool is None else tool.on_crash
 
 
 class Session:
@@ -154,9 +129,7 @@ class Session:
     async def _ask(self, turn: int, started: float) -> tuple[ModelResponse, float | None]:
         messages = self.transcript.messages
         tools = [
-            tool.schema
-            for name, tool in self.spec.tools.items()
-            if name not in self.transcript.disabled
+            tool.schema for name, tool in self.spec.tools.items() if name not in self.transcript.disabled
         ] or None
         if self._stream is None:
             answer = await self.spec.model.complete(messages, tools, self.spec.response_format)
@@ -169,9 +142,7 @@ class Session:
                     first_s = round(time.perf_counter() - started, 4)
                 if chunk.text or chunk.reasoning:
                     run_id, text = self.journal.shown_id, chunk.text
-                    self._stream(
-                        TextDelta(turn=turn, text=text, reasoning=chunk.reasoning, run_id=run_id)
-                    )
+                    self._stream(TextDelta(turn=turn, text=text, reasoning=chunk.reasoning, run_id=run_id))
                 if chunk.final is not None:
                     return chunk.final, first_s
         finally:
@@ -253,9 +224,9 @@ class Session:
             self.record(Rewind(to=last.seq or 0, reason="no call of this turn has a result"))
             return
         for c, text in chosen.happened:
-            self.record(_result(c, result=text, by="decision"))
+            self.record(result_event(c, result=text, by="decision"))
         for c, text in chosen.notes:
-            self.record(_result(c, error=text, error_type=INTERRUPTED))
+            self.record(result_event(c, error=text, error_type=INTERRUPTED))
         if chosen.run:
             await self._run_calls(chosen.run)
         elif chosen.ask and self.transcript.calls:
@@ -280,54 +251,18 @@ class Session:
                     attempt=c.attempt + 1,
                 )
             )
-            refusal, tool, args = self._check(c)
-            if tool is None:
-                self.record(refusal)
-            else:
-                ready.append((c, tool, args))
+            try:
+                ready.append((c, *checked(c, self.spec, self.transcript.disabled)))
+            except Refused as refused:
+                self.record(refused.result)
         await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
         for c, tool, args in ready:
-            self._running[asyncio.create_task(self._run_tool(c, tool, args))] = c
+            work = run_tool(c, tool, args, run_id=self.run_id, context=self.spec.context)
+            self._running[asyncio.create_task(work)] = c
         while self._running:
             done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             self._record_results(done)
             await self.journal.commit()  # each result when it is there, not when the turn is over
-
-    def _check(self, c: OpenCall) -> tuple[ToolResult, Tool | None, dict[str, Any]]:
-        name = c.call.name
-        tool = self.spec.tools.get(name)
-        if tool is None:
-            known = ", ".join(sorted(self.spec.tools)) or "none"
-            text = f"there is no tool {name!r}; available tools: {known}"
-            return _result(c, error=text, error_type="unknown_tool"), None, {}
-        if name in self.transcript.disabled:
-            text = f"the tool {name!r} is switched off after repeated failures"
-            return _result(c, error=text, error_type="disabled"), None, {}
-        try:
-            return _result(c), tool, parse_arguments(c.call.arguments)
-        except ToolArgumentError as error:
-            return _result(c, error=str(error), error_type="ToolArgumentError"), None, {}
-
-    async def _run_tool(self, c: OpenCall, tool: Tool, args: dict[str, Any]) -> ToolResult:
-        call = c.call
-        context = ToolContext(
-            run_id=self.run_id,
-            call_id=call.call_id,
-            turn=call.turn,
-            attempt=c.attempt + 1,
-            idempotency_key=digest([self.run_id, call.turn, call.index, call.name, args])[:32],
-            context=self.spec.context,
-        )
-        started = time.perf_counter()
-        try:
-            text = await tool.run(args, context)
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise
-            return _failed(c, error, started)  # the tool's own, not ours
-        except Exception as error:  # the edge: whatever a tool raises is the model's to handle
-            return _failed(c, error, started)
-        return _result(c, result=text, elapsed=round(time.perf_counter() - started, 4))
 
     def _record_results(self, done: set[asyncio.Task[ToolResult]]) -> None:
         order = {task: place for place, task in enumerate(self._running)}
@@ -371,37 +306,6 @@ def _text(generation: Generation) -> str:
     if not isinstance(parts, list):
         return ""
     return "".join(str(p.get("text", "")) for p in parts if p.get("type") == "text")
-
-
-def _result(
-    c: OpenCall,
-    *,
-    result: str | None = None,
-    error: str | None = None,
-    error_type: str | None = None,
-    elapsed: float | None = None,
-    by: str | None = None,
-) -> ToolResult:
-    call = c.call
-    return ToolResult(
-        name=call.name,
-        call_id=call.call_id,
-        turn=call.turn,
-        index=call.index,
-        result=result,
-        error=error,
-        error_type=error_type,
-        elapsed=elapsed,
-        by=by,
-    )
-
-
-def _failed(c: OpenCall, error: BaseException, started: float) -> ToolResult:
-    name = type(error).__name__
-    own_words = isinstance(error, ToolArgumentError)
-    text = str(error) if own_words else f"{name}: {error}"
-    elapsed = round(time.perf_counter() - started, 4)
-    return _result(c, error=text, error_type=name, elapsed=elapsed)
 
 
 def _as_model_error(error: Exception) -> ModelError:

@@ -41,9 +41,7 @@ class Usage:
     reasoning_tokens: int = 0  # part of output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            **{name: getattr(self, name) + getattr(other, name) for name in _USAGE_FIELDS}
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in _USAGE_FIELDS})
 
     def to_dict(self) -> dict[str, int]:
         """The counts that are not zero."""
@@ -63,9 +61,7 @@ def raw_calls(message: Message) -> list[dict[str, Any]]:
     return message.get("tool_calls") or []
 
 
-def assistant_message(
-    text: str | None = None, calls: Iterable[tuple[str, str, str]] = ()
-) -> Message:
+def assistant_message(text: str | None = None, calls: Iterable[tuple[str, str, str]] = ()) -> Message:
     """Build an assistant message from a text and `(id, tool name, JSON arguments)` triples."""
     message: Message = {"role": "assistant"}
     if text is not None:

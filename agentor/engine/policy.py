@@ -73,9 +73,7 @@ def plan(
     return Plan(run=tuple(run), notes=tuple(notes), happened=tuple(happened), ask=tuple(ask))
 
 
-def _may_rewind(
-    t: Transcript, on_crash: Callable[[str], str], decisions: Mapping[str, Decision]
-) -> bool:
+def _may_rewind(t: Transcript, on_crash: Callable[[str], str], decisions: Mapping[str, Decision]) -> bool:
     resumed = t.segment > t.last_segment
     untouched = not t.decided and all(c.result is None for c in t.calls)
     return (
@@ -94,10 +92,7 @@ def _note(c: OpenCall, policy: str) -> str:
         )
     if policy == "fail":
         return "This call was interrupted and counts as failed. It will not be run again."
-    return (
-        "This call was interrupted: it may or may not have taken effect. Check before you call it "
-        "again."
-    )
+    return "This call was interrupted: it may or may not have taken effect. Check before you call it again."
 
 
 def interrupted_note() -> str:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any  # metadata is the user's JSON
 
+from agentor.engine.calls import AgentSpec, result_event
 from agentor.engine.events import FORMAT, Event, Generation, RunEnd, RunStart, ToolResult
 from agentor.engine.journal import Journal, Observer, finish
-from agentor.engine.loop import OUTPUT_MISMATCH, AgentSpec, Session
+from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message, digest
 from agentor.engine.policy import INTERRUPTED, MAX_STARTS, Decision, interrupted_note
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.store.access import Access
-from agentor.engine.store.base import Lease, check_run_id
+from agentor.engine.store.base import Lease
+from agentor.engine.store.names import check_run_id
 from agentor.engine.transcript import Transcript
 from agentor.errors import AgentChangedWarning, RunExists, RunNotFound
 
@@ -137,9 +139,7 @@ class Runs:
             try:
                 if not messages and self._is_settled(transcript, start):
                     return self._stored(fork_id, events, transcript)
-                return await self._segment(
-                    fork_id, events, transcript, messages, start, own_turns=True
-                )
+                return await self._segment(fork_id, events, transcript, messages, start, own_turns=True)
             except BaseException as error:
                 error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
                 raise
@@ -197,9 +197,7 @@ class Runs:
             store_errors=journal.store_errors,
         )
 
-    def _run_start(
-        self, t: Transcript, messages: list[Message], start: Start, own_turns: bool
-    ) -> RunStart:
+    def _run_start(self, t: Transcript, messages: list[Message], start: Start, own_turns: bool) -> RunStart:
         spec = self._spec
         has_system = t.has_system or any(m.get("role") == "system" for m in messages)
         return RunStart(
@@ -311,16 +309,7 @@ def _poisoned(t: Transcript) -> RunEnd:
 def _close_open_calls(session: Session) -> None:
     """A new message goes on from here: each open call gets a note in place of its result."""
     for c in session.transcript.open_calls:
-        session.record(
-            ToolResult(
-                name=c.call.name,
-                call_id=c.call.call_id,
-                turn=c.call.turn,
-                index=c.call.index,
-                error=interrupted_note(),
-                error_type=INTERRUPTED,
-            )
-        )
+        session.record(result_event(c, error=interrupted_note(), error_type=INTERRUPTED))
 
 
 def _cut(run_id: str, events: list[Event], at: int | None, at_turn: int | None) -> int | None:

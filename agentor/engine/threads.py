@@ -39,7 +39,8 @@ def in_thread(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
 def _deliver(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], function: Callable[[], Any]
 ) -> None:
-    result, error = None, None
+    result: Any = None
+    error: Exception | None = None
     try:
         result = function()
     except StopIteration as stop:  # asyncio futures refuse it

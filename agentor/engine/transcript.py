@@ -164,9 +164,7 @@ def _append(t: Transcript, messages: Iterable[Message]) -> Transcript:
 
 
 def _restart(t: Transcript, messages: list[Message]) -> Transcript:
-    return replace(
-        t, conversation=messages, length=len(messages), chained=0, chain_sha256=EMPTY_CHAIN
-    )
+    return replace(t, conversation=messages, length=len(messages), chained=0, chain_sha256=EMPTY_CHAIN)
 
 
 # --- one handler per kind -----------------------------------------------------------------------
@@ -215,9 +213,7 @@ def _generation(t: Transcript, event: Generation) -> Transcript:
         cost=t.cost if event.cost is None else (t.cost or 0.0) + event.cost,
     )
     if event.sent is not None:
-        t = replace(
-            t, chained=event.sent["count"], chain_sha256=bytes.fromhex(event.sent["sha256"])
-        )
+        t = replace(t, chained=event.sent["count"], chain_sha256=bytes.fromhex(event.sent["sha256"]))
     if event.error is not None:
         return t
     t = _append(t, [event.message])
@@ -274,9 +270,7 @@ def _place(t: Transcript, event: ToolCall | ToolResult) -> int | None:
     # agentor 0.1 wrote the provider's id, also where it was empty or stood twice: the next call
     # of that name then.
     for place, open_call in enumerate(t.calls):
-        untouched = open_call.result is None and (
-            isinstance(event, ToolResult) or open_call.attempt == 0
-        )
+        untouched = open_call.result is None and (isinstance(event, ToolResult) or open_call.attempt == 0)
         if untouched and open_call.call.name == event.name:
             return place
     return None
@@ -330,9 +324,7 @@ def _context(t: Transcript, event: Context) -> Transcript:
 def _fork(t: Transcript, event: Fork) -> Transcript:
     ran = event.calls or {}
     calls = tuple(
-        c
-        if c.call.call_id not in ran
-        else replace(c, in_doubt=True, elsewhere=ran[c.call.call_id] == "done")
+        c if c.call.call_id not in ran else replace(c, in_doubt=True, elsewhere=ran[c.call.call_id] == "done")
         for c in t.calls
     )
     return replace(t, calls=calls, starts=0)

@@ -84,9 +84,7 @@ def answer(
 
 def error(message: str, *, retryable: bool = False, retry_after_s: float | None = 0.0) -> ModelError:
     """A failing model call for the script; by default a retry follows at once."""
-    return ModelError(
-        message, error_type="ScriptedError", retryable=retryable, retry_after_s=retry_after_s
-    )
+    return ModelError(message, error_type="ScriptedError", retryable=retryable, retry_after_s=retry_after_s)
 
 
 def attempts(*steps: Step) -> Attempts:
@@ -146,9 +144,7 @@ class ScriptedModel:
         tools: Sequence[dict[str, Any]] | None,
         response_format: dict[str, Any] | None,
     ) -> Answer | ModelResponse:
-        self.requests.append(
-            {"messages": list(messages), "tools": tools, "response_format": response_format}
-        )
+        self.requests.append({"messages": list(messages), "tools": tools, "response_format": response_format})
         turn = sum(1 for m in messages if m.get("role") == "assistant")
         step = self._step(turn, messages, tools)
         if isinstance(step, Attempts):
@@ -164,9 +160,7 @@ class ScriptedModel:
             await asyncio.sleep(whole.delay_s)
         return whole
 
-    def _step(
-        self, turn: int, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None
-    ) -> Step:
+    def _step(self, turn: int, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None) -> Step:
         if callable(self._script):
             return self._script(messages, tools)
         if turn >= len(self._script):

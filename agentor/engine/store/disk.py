@@ -82,10 +82,29 @@ def open_file(disk: Disk, run_id: str, name: str, flags: int, directory: int) ->
             raise UnsafePath(run_id, f"{name} is no plain file ({error.strerror})") from None
         raise
     info = os.fstat(fd)
-    if not stat.S_ISREG(info.st_mode):
+    if stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
+        _drop_leftovers(disk, name, info.st_ino, directory)
+        info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
         os.close(fd)
-        raise UnsafePath(run_id, f"{name} is no plain file")
+        raise UnsafePath(run_id, f"{name} is no plain file, or has a second name elsewhere")
     return fd
+
+
+def temporary_prefix(name: str) -> str:
+    """How the hidden name begins under which a log is made before it gets its own."""
+    return f".{name}.new-"
+
+
+def _drop_leftovers(disk: Disk, name: str, inode: int, directory: int) -> None:
+    """Unlink the hidden name that a crash in the middle of a creation left to the same file."""
+    for other in os.listdir(directory):
+        if other.startswith(temporary_prefix(name)):
+            try:
+                if os.stat(other, dir_fd=directory, follow_symlinks=False).st_ino == inode:
+                    disk.unlink(other, directory)
+            except FileNotFoundError:
+                continue  # its maker was faster
 
 
 def open_directory(path: Path, disk: Disk) -> int:

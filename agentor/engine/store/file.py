@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import json
 import os
 import socket
@@ -18,8 +18,9 @@ from typing import Any, Literal  # Any: what the lock file says is JSON
 from agentor.engine import codec
 from agentor.engine.events import Event, numbered
 from agentor.engine.store import disk as os_disk
-from agentor.engine.store.base import Lease, check_run_id, fork_marker, is_literal
-from agentor.engine.store.disk import Disk, open_directory, open_file, read_all, write_all
+from agentor.engine.store.base import Lease, fork_marker
+from agentor.engine.store.disk import Disk, open_directory, open_file, read_all, temporary_prefix, write_all
+from agentor.engine.store.names import check_run_id, decoded_id, encoded
 from agentor.errors import (
     Conflict,
     RunBusy,
@@ -30,7 +31,6 @@ from agentor.errors import (
 )
 
 _SUFFIX = ".jsonl"
-_ENCODED = "x--"
 _MAX_OPEN = 128
 
 
@@ -103,11 +103,11 @@ class FileStore:
 
     def _name(self, run_id: str) -> str:
         check_run_id(run_id)
-        if is_literal(run_id) and not run_id.startswith(_ENCODED):
+        if encoded(run_id) == run_id:
             return run_id
         if self._exists(run_id + _SUFFIX):  # a log of agentor 0.1 keeps its name
             return run_id
-        return _ENCODED + base64.b32encode(run_id.encode()).decode().rstrip("=").lower()
+        return encoded(run_id)
 
     def _exists(self, file_name: str) -> bool:
         try:
@@ -119,7 +119,7 @@ class FileStore:
     def list_runs(self) -> list[str]:
         """The ids of all runs, sorted."""
         names = [n for n in os.listdir(self._folder) if n.endswith(_SUFFIX) and n[0] != "."]
-        return sorted(_run_id(name.removesuffix(_SUFFIX)) for name in names)
+        return sorted(decoded_id(name.removesuffix(_SUFFIX)) for name in names)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -181,9 +181,7 @@ class FileStore:
         if tail.broken is not None:
             return True
         try:
-            info = os.stat(
-                self._name(run_id) + _SUFFIX, dir_fd=self._folder, follow_symlinks=False
-            )
+            info = os.stat(self._name(run_id) + _SUFFIX, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return (info.st_ino, info.st_size) == (tail.inode, tail.size)
@@ -214,13 +212,15 @@ class FileStore:
             if tail is None:
                 self._create(run_id, _encode_all(run_id, events, 0, 0)[0])
                 return
-            events = self._new_ones(run_id, tail, events)
-            if events:
-                data, crc = _encode_all(run_id, events, tail.next_seq, tail.crc)
+            new = self._new_ones(run_id, tail, events)
+            if not new and events[0].seq == 0 and self._full:
+                self._disk.sync_directory(self._folder)  # the first try may have failed just there
+            if new:
+                data, crc = _encode_all(run_id, new, tail.next_seq, tail.crc)
                 self._write(run_id, tail, data)
                 tail.size += len(data) + tail.newline_missing
                 tail.newline_missing = False
-                tail.crc, tail.next_seq = crc, tail.next_seq + len(events)
+                tail.crc, tail.next_seq = crc, tail.next_seq + len(new)
 
     def _new_ones(self, run_id: str, tail: _Tail, events: Sequence[Event]) -> list[Event]:
         new = [e for e in events if e.seq is None or e.seq >= tail.next_seq]
@@ -309,7 +309,7 @@ class FileStore:
     def _create(self, run_id: str, data: bytes) -> None:
         """Make a log appear whole under its name, or not at all."""
         name = self._name(run_id)
-        temporary = f".{name}.new-{os.getpid()}-{threading.get_ident()}"
+        temporary = f"{temporary_prefix(name + _SUFFIX)}{os.getpid()}-{threading.get_ident()}"
         try:
             fd = self._open(run_id, temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
@@ -320,7 +320,8 @@ class FileStore:
             try:
                 self._disk.link(temporary, name + _SUFFIX, self._folder)
             finally:
-                self._disk.unlink(temporary, self._folder)
+                with contextlib.suppress(FileNotFoundError):  # a reader cleaned up before us
+                    self._disk.unlink(temporary, self._folder)
             if self._full:
                 self._disk.sync_directory(self._folder)
         except FileExistsError:
@@ -396,16 +397,6 @@ def _encode_all(run_id: str, events: Sequence[Event], seq: int, crc: int) -> tup
         line, crc = codec.encode(event, crc)
         lines.append(line)
     return b"".join(lines), crc
-
-
-def _run_id(name: str) -> str:
-    if not name.startswith(_ENCODED):
-        return name
-    code = name.removeprefix(_ENCODED).upper()
-    try:
-        return base64.b32decode(code + "=" * (-len(code) % 8)).decode()
-    except ValueError:
-        return name  # somebody else's file
 
 
 def _busy(run_id: str, fd: int) -> RunBusy:

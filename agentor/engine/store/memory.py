@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from agentor.engine import strictjson
 from agentor.engine.events import Event, numbered
-from agentor.engine.store.base import Lease, check_run_id, fork_marker
+from agentor.engine.store.base import Lease, fork_marker
+from agentor.engine.store.names import check_run_id
 from agentor.errors import Conflict, RunBusy, RunExists, RunNotFound
 
 

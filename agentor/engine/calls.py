@@ -1,0 +1,123 @@
+"""One tool call: checked, run, and its outcome as an event."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any  # arguments are JSON, the context is the user's own
+
+from agentor.engine.events import ToolResult
+from agentor.engine.messages import digest
+from agentor.engine.models import Model
+from agentor.engine.transcript import OpenCall
+from agentor.errors import ToolArgumentError
+from agentor.tools import Tool, ToolContext, parse_arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """What the engine needs to know of an agent."""
+
+    name: str
+    model: Model
+    instructions: str | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    response_format: dict[str, Any] | None = None
+    parse_output: Callable[[str], Any] | None = None
+    max_turns: int = 20
+    max_tool_failures: int = 2
+    context: Any = None
+    strict: bool = False
+
+    @property
+    def model_name(self) -> str:
+        return str(getattr(self.model, "model", None) or type(self.model).__name__)
+
+    def on_crash(self, tool_name: str) -> str:
+        tool = self.tools.get(tool_name)
+        return "rewind" if tool is None else tool.on_crash
+
+
+class Refused(Exception):
+    """A call that does not start; `result` tells the model why."""
+
+    def __init__(self, result: ToolResult) -> None:
+        super().__init__(result.error)
+        self.result = result
+
+
+def checked(c: OpenCall, spec: AgentSpec, disabled: frozenset[str]) -> tuple[Tool, dict[str, Any]]:
+    """The tool and the arguments of a call that may start.
+
+    Raises:
+        Refused: an unknown tool, one that is switched off, or arguments that are no JSON object.
+    """
+    name = c.call.name
+    tool = spec.tools.get(name)
+    if tool is None:
+        known = ", ".join(sorted(spec.tools)) or "none"
+        text = f"there is no tool {name!r}; available tools: {known}"
+        raise Refused(result_event(c, error=text, error_type="unknown_tool"))
+    if name in disabled:
+        text = f"the tool {name!r} is switched off after repeated failures"
+        raise Refused(result_event(c, error=text, error_type="disabled"))
+    try:
+        return tool, parse_arguments(c.call.arguments)
+    except ToolArgumentError as error:
+        raise Refused(result_event(c, error=str(error), error_type="ToolArgumentError")) from None
+
+
+async def run_tool(c: OpenCall, tool: Tool, args: dict[str, Any], *, run_id: str, context: Any) -> ToolResult:
+    """Run the body; whatever it raises is the model's to handle."""
+    call = c.call
+    about = ToolContext(
+        run_id=run_id,
+        call_id=call.call_id,
+        turn=call.turn,
+        attempt=c.attempt + 1,
+        idempotency_key=digest([run_id, call.turn, call.index, call.name, args])[:32],
+        context=context,
+    )
+    started = time.perf_counter()
+    try:
+        text = await tool.run(args, about)
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        return _failed(c, error, started)  # the tool's own, not ours
+    except Exception as error:  # the edge: a tool may raise anything
+        return _failed(c, error, started)
+    return result_event(c, result=text, elapsed=round(time.perf_counter() - started, 4))
+
+
+def _failed(c: OpenCall, error: BaseException, started: float) -> ToolResult:
+    name = type(error).__name__
+    text = str(error) if isinstance(error, ToolArgumentError) else f"{name}: {error}"
+    elapsed = round(time.perf_counter() - started, 4)
+    return result_event(c, error=text, error_type=name, elapsed=elapsed)
+
+
+def result_event(
+    c: OpenCall,
+    *,
+    result: str | None = None,
+    error: str | None = None,
+    error_type: str | None = None,
+    elapsed: float | None = None,
+    by: str | None = None,
+) -> ToolResult:
+    """The event that ends a call."""
+    call = c.call
+    return ToolResult(
+        name=call.name,
+        call_id=call.call_id,
+        turn=call.turn,
+        index=call.index,
+        result=result,
+        error=error,
+        error_type=error_type,
+        elapsed=elapsed,
+        by=by,
+    )

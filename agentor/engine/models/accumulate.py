@@ -1,0 +1,126 @@
+"""One assistant message out of stream deltas, every part in the order of its arrival."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any  # deltas are provider JSON
+
+from agentor.engine.messages import Message
+from agentor.engine.models.families import normalise
+
+_KNOWN = {
+    "role",
+    "content",
+    "reasoning_content",
+    "thinking_blocks",
+    "tool_calls",
+    "provider_specific_fields",
+    "annotations",
+    "images",
+    "audio",
+    "function_call",
+    "refusal",
+}
+
+
+class Accumulator:
+    """Takes deltas (as dicts without nulls), gives the message."""
+
+    def __init__(self) -> None:
+        self._blocks: list[dict[str, Any]] = []  # thinking, redacted_thinking and text, as they came
+        self._thinking: dict[Any, dict[str, Any]] = {}  # by the provider's index
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._by_index: dict[int, dict[str, Any]] = {}
+        self._fields: dict[str, Any] = {}
+        self._more: dict[str, Any] = {}
+        self.finish_reason: str | None = None
+
+    def add(self, delta: dict[str, Any]) -> None:
+        """Take one delta."""
+        if reasoning := delta.get("reasoning_content"):
+            self._reasoning.append(reasoning)
+        for block in delta.get("thinking_blocks") or ():
+            self._add_thinking(block)
+        if content := delta.get("content"):
+            self._add_text(content)
+        for call in delta.get("tool_calls") or ():
+            self._add_call(call)
+        _merge(self._fields, delta.get("provider_specific_fields") or {})
+        _merge(self._more, {k: v for k, v in delta.items() if k not in _KNOWN})
+
+    def _add_text(self, text: str) -> None:
+        if self._blocks and self._blocks[-1]["type"] == "text":
+            self._blocks[-1]["text"] += text
+        else:
+            self._blocks.append({"type": "text", "text": text})
+
+    def _add_thinking(self, block: dict[str, Any]) -> None:
+        if block.get("type") != "thinking":
+            self._blocks.append({k: v for k, v in block.items() if k != "index" and v is not None})
+            return
+        index = block.get("index")
+        current = self._thinking.get(index)
+        # Without an index a new block begins where something else came in between.
+        if current is None or (index is None and self._blocks[-1] is not current):
+            current = {"type": "thinking", "thinking": ""}
+            self._thinking[index] = current
+            self._blocks.append(current)
+        current["thinking"] += block.get("thinking") or ""
+        if signature := block.get("signature"):
+            current["signature"] = current.get("signature", "") + signature
+
+    def _add_call(self, delta: dict[str, Any]) -> None:
+        function = delta.get("function") or {}
+        index = delta.get("index") or 0
+        call = self._by_index.get(index)
+        # Ollama sends each whole call under index 0 again: a new name or id opens a new call.
+        renewed = call is not None and (
+            (function.get("name") and call["function"]["name"])
+            or (delta.get("id") and call["id"] and delta["id"] != call["id"])
+        )
+        if call is None or renewed:
+            call = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+            self._by_index[index] = call
+            self._calls.append(call)
+        call["id"] = delta.get("id") or call["id"]
+        call["function"]["name"] += function.get("name") or ""
+        call["function"]["arguments"] += function.get("arguments") or ""
+        if fields := delta.get("provider_specific_fields"):
+            call["provider_specific_fields"] = {**call.get("provider_specific_fields", {}), **fields}
+
+    def message(self) -> Message:
+        """The whole assistant message so far."""
+        out: Message = {"role": "assistant", **self._more}
+        if any(b["type"] != "text" for b in self._blocks):
+            out["content"] = self._blocks
+        else:
+            if self._blocks:
+                out["content"] = self._blocks[0]["text"]
+            if self._reasoning:
+                out["reasoning_content"] = "".join(self._reasoning)
+        if self._calls:
+            out["tool_calls"] = self._calls
+        if self._fields:
+            out["provider_specific_fields"] = self._fields
+        return with_ids(normalise(out))
+
+
+def with_ids(message: Message) -> Message:
+    """Give an id to each call that came without one; it is kept in the log from then on."""
+    calls = message.get("tool_calls")
+    if calls:
+        message["tool_calls"] = [c if c.get("id") else {**c, "id": _new_id()} for c in calls]
+    return message
+
+
+def _new_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, list) and isinstance(into.get(key), list):
+            into[key] = into[key] + [item for item in value if item not in into[key]]
+        elif value is not None:
+            into[key] = value

@@ -1,0 +1,71 @@
+"""What users give to an agent, checked and in the engine's own types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any  # metadata is the user's own JSON
+
+from agentor.engine import strictjson
+from agentor.engine.messages import Message
+from agentor.engine.models import Model
+from agentor.engine.models.litellm import LiteLLMModel
+from agentor.engine.models.settings import ModelSettings
+
+Input = str | Sequence[Message]
+
+
+def built_model(
+    model: str | Model, settings: ModelSettings | None, api_key: str | None, base_url: str | None
+) -> Model:
+    """A model string as a `LiteLLMModel`, a model object as it is; TypeError or ValueError else."""
+    if isinstance(model, str):
+        built = LiteLLMModel(model, api_key=api_key, base_url=base_url, settings=settings)
+        built.preload()
+        return built
+    if not isinstance(model, Model):
+        raise TypeError(f"model= takes a model string or an object with complete and stream, not {model!r}")
+    given = {"model_settings": settings, "api_key": api_key, "base_url": base_url}
+    if unused := [name for name, value in given.items() if value is not None]:
+        raise ValueError(
+            f"{', '.join(unused)}: only for a model given as a string; set it on the model object"
+        )
+    return model
+
+
+def messages_of(input: Input | list[str]) -> list[Message]:
+    """The input as messages; ValueError where it cannot be sent or saved."""
+    if isinstance(input, str):
+        return [{"role": "user", "content": input}]
+    messages = [dict(message) for message in input if not isinstance(message, str)]
+    if not messages:
+        raise ValueError("input is an empty list; there is nothing to answer")
+    if bad := [m for m in messages if not isinstance(m.get("role"), str)]:
+        raise ValueError(f"a message needs a text under 'role': {bad[0]!r}")
+    try:
+        strictjson.dumps(messages)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"input cannot be saved as JSON: {error}") from None
+    return messages
+
+
+def is_batch(input: Input | list[str]) -> bool:
+    """True for a list of texts: one run each."""
+    return not isinstance(input, str) and bool(input) and all(isinstance(i, str) for i in input)
+
+
+def json_object(name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A copy of a JSON object; ValueError where it is none."""
+    if value is None:
+        return None
+    try:
+        strictjson.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be saved as JSON: {error}") from None
+    return dict(value)
+
+
+def count(name: str, value: int) -> int:
+    """The value, if it is a whole number from 1 on; ValueError else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
+    return value
