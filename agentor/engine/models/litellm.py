@@ -31,6 +31,8 @@ def _load() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module: Any = importlib.import_module("litellm")
+        # LiteLLM's first call builds its types, about which pydantic warns at every start.
+        warnings.filterwarnings("ignore", message=r".*on TypedDict class .*`ReadOnly`")
         module.suppress_debug_info = True
         for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The system calls of `FileStore`, each one once: safe opening, durable writing, locks of the kernel."""
+"""The system calls of `FileStore`, each one once: safe opening and durable writing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from agentor.errors import RunBusy, UnsafePath
+from agentor.errors import UnsafePath
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: opening a FIFO must not wait
 
@@ -125,41 +124,3 @@ def open_directory(path: Path, disk: Disk) -> int:
         finally:
             os.close(parent)
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-_locks: dict[int, int] = {}  # lock fd -> pid of the process that took it
-
-
-def _close_inherited() -> None:
-    # A child that kept the descriptor would keep a dead parent's lock; closing it here does not
-    # unlock, since the parent's own descriptor is still open.
-    for fd in _locks:
-        os.close(fd)
-    _locks.clear()
-
-
-os.register_at_fork(after_in_child=_close_inherited)
-
-
-def lock(fd: int, busy: Callable[[], RunBusy]) -> None:
-    """Take the kernel's lock on a file; it is freed by `unlock` or at the process's death.
-
-    Raises:
-        RunBusy: as `busy` makes it; the descriptor is closed then.
-    """
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        error = busy()
-        os.close(fd)
-        raise error from None
-    except BaseException:
-        os.close(fd)
-        raise
-    _locks[fd] = os.getpid()
-
-
-def unlock(fd: int) -> None:
-    """Free the lock and close its file; nothing happens in a forked child."""
-    if _locks.pop(fd, None) == os.getpid():
-        os.close(fd)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import socket
 import stat
 import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal  # Any: what the lock file says is JSON
+from typing import Literal
 
 from agentor.engine import codec
 from agentor.engine.events import Event, numbered
-from agentor.engine.store import disk as os_disk
 from agentor.engine.store.base import Lease, fork_marker
 from agentor.engine.store.disk import Disk, open_directory, open_file, read_all, temporary_prefix, write_all
+from agentor.engine.store.lock import FileLease
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
 from agentor.errors import (
     Conflict,
-    RunBusy,
     RunExists,
     RunNotFound,
     StoreError,
@@ -364,27 +361,12 @@ class FileStore:
             RunBusy: another one holds it; who, where, since when.
         """
         fd = self._open(run_id, self._name(run_id) + ".lock", os.O_RDWR | os.O_CREAT)
-        os_disk.lock(fd, busy=lambda: _busy(run_id, fd))
-        about = {"owner": owner, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(about).encode(), 0)
-        return _FileLease(lambda: self._release(run_id, fd))
+        return FileLease(run_id, fd, owner, on_release=lambda: self._let_go(run_id))
 
-    def _release(self, run_id: str, fd: int) -> None:
+    def _let_go(self, run_id: str) -> None:
         with self._lock:
             if run_id in self._tails and self._tails[run_id].broken is None:
                 self._forget(run_id)
-        os_disk.unlock(fd)
-
-
-class _FileLease:
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release: Callable[[], None] | None = release
-
-    def release(self) -> None:
-        release, self._release = self._release, None
-        if release is not None:
-            release()
 
 
 def _encode_all(run_id: str, events: Sequence[Event], seq: int, crc: int) -> tuple[bytes, int]:
@@ -397,11 +379,3 @@ def _encode_all(run_id: str, events: Sequence[Event], seq: int, crc: int) -> tup
         line, crc = codec.encode(event, crc)
         lines.append(line)
     return b"".join(lines), crc
-
-
-def _busy(run_id: str, fd: int) -> RunBusy:
-    try:
-        about: Any = json.loads(os.pread(fd, 4096, 0))
-        return RunBusy(run_id, about["owner"], about["host"], about["pid"], about["since"])
-    except (ValueError, KeyError, TypeError):  # the holder has not written it yet
-        return RunBusy(run_id)

@@ -1,0 +1,37 @@
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+
+.PHONY: help demo test check crash-sweep bench
+
+help:
+	@echo "make demo         kill a run, resume it, fork it: no key, no network"
+	@echo "make test         the tests"
+	@echo "make check        ruff, mypy and the tests"
+	@echo "make crash-sweep  kill a run of 20 turns x 3 tools at every file operation (minutes)"
+	@echo "make bench        size and cost per turn"
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/agentor demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2
+
+crash-sweep: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 -m sweep tests/crash
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/linear.py
+	$(BIN)/python benchmarks/imports.py

@@ -1,0 +1,65 @@
+"""The `agentor` command: parse, call the public API, print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import agentor
+from agentor.cli.demo import run_demo
+from agentor.cli.export import export_lines
+from agentor.engine.store import FileStore
+from agentor.errors import AgentorError, RunBusy, RunNotFound
+
+FAILED, NOT_FOUND, BUSY = 1, 3, 4
+
+app = typer.Typer(
+    help="Agent runs that survive anything.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+Folder = Annotated[
+    Path, typer.Option("--store", envvar="AGENTOR_STORE", help="Folder with the logs of runs.")
+]
+
+
+@app.command()
+def demo(
+    model: Annotated[
+        str | None, typer.Option(help="A LiteLLM model string, with its key in the environment.")
+    ] = None,
+) -> None:
+    """Kill a run, resume it in a new process, fork it: no key and no network needed."""
+    raise typer.Exit(0 if run_demo(model) else FAILED)
+
+
+@app.command()
+def export(
+    run_id: Annotated[str, typer.Argument(help="The run's id.")],
+    store: Folder = Path("runs"),
+    full: Annotated[
+        bool, typer.Option("--full", help="Whole requests on each generation, as agentor 0.1 wrote them.")
+    ] = False,
+) -> None:
+    """Print a run's events as JSON lines, oldest first."""
+    if not store.is_dir():
+        raise RunNotFound(run_id, str(store))
+    for line in export_lines(FileStore(store), run_id, full=full):
+        typer.echo(line)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(agentor.__version__)
+
+
+def main() -> None:
+    """Run the command; an error is a message and an exit code, never a traceback."""
+    try:
+        app()
+    except AgentorError as error:
+        typer.echo(f"agentor: {error}", err=True)
+        code = NOT_FOUND if isinstance(error, RunNotFound) else BUSY if isinstance(error, RunBusy) else FAILED
+        sys.exit(code)
