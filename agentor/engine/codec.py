@@ -12,6 +12,7 @@ from agentor.engine.events import Event
 from agentor.errors import CorruptLog
 
 _KEY = b',"crc":"'
+_UNWRITTEN = bytes(8)  # sectors that never reached the medium read as zeros
 _TAIL = len(_KEY) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 
@@ -102,7 +103,7 @@ class _Reader:
                 self._damage(start, "a record stands twice")
             self.out.size = end
             return True
-        if b"\0" in line and b'"crc":"' not in self.data[end:]:
+        if _UNWRITTEN in line and b'"crc":"' not in self.data[end:]:
             self.out.torn = self.data[start:]  # sectors that a power loss left unwritten
             return False
         if _KEY in line:

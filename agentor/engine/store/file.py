@@ -147,8 +147,8 @@ class FileStore:
             fd = self._open(run_id, self._name(run_id) + _SUFFIX, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
             return codec.Decoded(), b""
-        except PermissionError:  # a log that may only be read
-            fd = self._open(run_id, self._name(run_id) + _SUFFIX, os.O_RDONLY)
+        except PermissionError as error:
+            raise self._refused(run_id, "open", error) from error
         try:
             data = read_all(fd)[:acknowledged]
             decoded = codec.decode(run_id, data)
@@ -161,7 +161,12 @@ class FileStore:
         return decoded, data
 
     def _open(self, run_id: str, file_name: str, flags: int) -> int:
-        return open_file(self._disk, run_id, file_name, flags, self._folder)
+        try:
+            return open_file(self._disk, run_id, file_name, flags, self._folder)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:
+            raise self._refused(run_id, "open", error) from error
 
     def _keep(self, run_id: str, tail: _Tail) -> None:
         self._tails[run_id] = tail
@@ -211,7 +216,7 @@ class FileStore:
                 return
             new = self._new_ones(run_id, tail, events)
             if not new and events[0].seq == 0 and self._full:
-                self._disk.sync_directory(self._folder)  # the first try may have failed just there
+                self._sync_folder(run_id)  # the first try may have failed just there
             if new:
                 data, crc = _encode_all(run_id, new, tail.next_seq, tail.crc)
                 self._write(run_id, tail, data)
@@ -258,10 +263,10 @@ class FileStore:
             self._disk.truncate(fd, tail.size)
             write_all(self._disk, fd, data)
             self._sync(fd)
-        except OSError as error:
+        except (OSError, StoreError) as error:
             tail.broken = (
-                f"two syncs of {self.path(run_id)} failed ({first.strerror}, then {error.strerror}); "
-                "this process writes no more to it. Mend the disk, then resume the run in a new process"
+                f"two syncs of {self.path(run_id)} failed ({first.strerror}, then {error}); this "
+                "process writes no more to it. Mend the disk, then resume the run in a new process"
             )
             raise StoreError(run_id, tail.broken) from error
 
@@ -293,6 +298,12 @@ class FileStore:
     def _sync(self, fd: int) -> None:
         if self._full:
             self._disk.sync(fd)
+
+    def _sync_folder(self, run_id: str) -> None:
+        try:
+            self._disk.sync_directory(self._folder)
+        except OSError as error:
+            raise self._refused(run_id, "sync the folder of", error) from error
 
     def _refused(self, run_id: str, what: str, error: OSError) -> StoreError:
         return StoreError(
