@@ -112,7 +112,7 @@ def _is_context(hint: Any, context_type: type) -> bool:
 def _field(parameter: inspect.Parameter, described: str | None, hint: Any) -> FieldInfo:
     default = ... if parameter.default is parameter.empty else parameter.default
     extra: dict[str, Any] = {}
-    own = [m for m in typing.get_args(hint)[1:] if isinstance(m, str | FieldInfo)]
+    own = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, str | FieldInfo)]
     text = next((m if isinstance(m, str) else m.description for m in own if m), None) or described
     if text:
         extra["description"] = text

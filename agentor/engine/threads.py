@@ -166,12 +166,10 @@ class BackgroundLoop:
 
 
 def _hand_over(task: asyncio.Task[T], done: Future[T]) -> None:
-    if task.cancelled():
-        done.set_exception(asyncio.CancelledError())
-    elif (error := task.exception()) is not None:
-        done.set_exception(error)
-    else:
+    try:
         done.set_result(task.result())
+    except BaseException as error:  # a cancelled task raises its own error here, notes included
+        done.set_exception(error)
 
 
 async def _cancel_all() -> None:

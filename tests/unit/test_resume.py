@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -345,10 +344,6 @@ async def test_a_cancelled_run_says_so_and_can_be_resumed(step: int) -> None:
         return  # cancelled before the run began
     assert events[-1].type in ("interrupted", "run_end"), done
     assert (await clerk.aresume("r")).status == "completed"
-
-
-def script_of_two(messages: Sequence[dict[str, Any]], tools: object) -> Any:
-    return TWO[sum(m["role"] == "assistant" for m in messages)]
 
 
 def test_the_write_ahead_order_holds_for_every_body() -> None:
