@@ -111,6 +111,7 @@ class ScriptedModel:
         self.model = name
         self.requests: list[dict[str, Any]] = []
         self._tries: dict[int, int] = {}
+        self._counted: tuple[int, Message | None, int, int] = (0, None, 0, 0)
 
     async def complete(
         self,
@@ -119,8 +120,8 @@ class ScriptedModel:
         response_format: dict[str, Any] | None = None,
     ) -> ModelResponse:
         """The next answer, whole."""
-        step = await self._next(messages, tools, response_format)
-        return step if isinstance(step, ModelResponse) else _response(step, messages)
+        step, asked = await self._next(messages, tools, response_format)
+        return step if isinstance(step, ModelResponse) else _response(step, asked)
 
     async def stream(
         self,
@@ -129,8 +130,8 @@ class ScriptedModel:
         response_format: dict[str, Any] | None = None,
     ) -> AsyncIterator[StreamChunk]:
         """The next answer, in pieces."""
-        step = await self._next(messages, tools, response_format)
-        whole = step if isinstance(step, ModelResponse) else _response(step, messages)
+        step, asked = await self._next(messages, tools, response_format)
+        whole = step if isinstance(step, ModelResponse) else _response(step, asked)
         if reasoning := whole.message.get("reasoning_content"):
             yield StreamChunk(reasoning=reasoning)
         chunks = step.chunks if isinstance(step, Answer) else None
@@ -143,9 +144,9 @@ class ScriptedModel:
         messages: Sequence[Message],
         tools: Sequence[dict[str, Any]] | None,
         response_format: dict[str, Any] | None,
-    ) -> Answer | ModelResponse:
+    ) -> tuple[Answer | ModelResponse, int]:
         self.requests.append({"messages": list(messages), "tools": tools, "response_format": response_format})
-        turn = sum(1 for m in messages if m.get("role") == "assistant")
+        turn, asked = self._count(messages)
         step = self._step(turn, messages, tools)
         if isinstance(step, Attempts):
             tried = self._tries.get(turn, 0)
@@ -154,11 +155,22 @@ class ScriptedModel:
         if isinstance(step, BaseException):
             raise step
         if isinstance(step, ModelResponse):
-            return step
+            return step, asked
         whole = _as_answer(step)
         if whole.delay_s:
             await asyncio.sleep(whole.delay_s)
-        return whole
+        return whole, asked
+
+    def _count(self, messages: Sequence[Message]) -> tuple[int, int]:
+        """The turns and calls so far; only what is new since the last look is counted."""
+        length, last, turns, calls = self._counted
+        if length > len(messages) or (length and messages[length - 1] is not last):
+            length, turns, calls = 0, 0, 0
+        for message in messages[length:]:
+            turns += message.get("role") == "assistant"
+            calls += len(raw_calls(message))
+        self._counted = (len(messages), messages[-1] if messages else None, turns, calls)
+        return turns, calls
 
     def _step(self, turn: int, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None) -> Step:
         if callable(self._script):
@@ -180,8 +192,7 @@ def _as_answer(step: Step) -> Answer:
     return Answer(calls=tuple(c if isinstance(c, ScriptedCall) else ScriptedCall(*c) for c in calls))
 
 
-def _response(step: Answer, messages: Sequence[Message]) -> ModelResponse:
-    asked = sum(len(raw_calls(m)) for m in messages)
+def _response(step: Answer, asked: int) -> ModelResponse:
     calls = [
         (
             f"call_{asked + place}" if c.id is None else c.id,

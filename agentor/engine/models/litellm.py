@@ -19,23 +19,31 @@ from agentor.engine.models.settings import ModelSettings
 from agentor.engine.threads import in_thread
 
 _lock = threading.Lock()
+_loaded: list[Any] = []  # LiteLLM, once it is imported and quiet
 _OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS")
+_NOISE = (  # what pydantic says of LiteLLM's own types, at its first call
+    r".*on TypedDict class .*`ReadOnly`",
+    r"Accessing the 'model_\w+' attribute on the instance is deprecated",
+)
 _OURS = ("timeout_s", "responses_route", "extra_headers")  # not LiteLLM's names, or not for the log
 
 
 def _load() -> Any:
     """Import LiteLLM (seconds of CPU) without its look at the network, and quietly."""
     with _lock:
+        if _loaded:
+            return _loaded[0]
         for name in _OFFLINE:
             os.environ.setdefault(name, "True")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module: Any = importlib.import_module("litellm")
-        # LiteLLM's first call builds its types, about which pydantic warns at every start.
-        warnings.filterwarnings("ignore", message=r".*on TypedDict class .*`ReadOnly`")
+        for message in _NOISE:
+            warnings.filterwarnings("ignore", message=message)
         module.suppress_debug_info = True
         for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        _loaded.append(module)
         return module
 
 
