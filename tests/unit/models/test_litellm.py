@@ -1,0 +1,153 @@
+"""`LiteLLMModel` against servers on loopback that speak the providers' wire formats."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from wire import Reply, Wire, anthropic_stream, chat, chat_stream
+
+from agentor import Agentor, LiteLLMModel, MemoryStore, ModelSettings
+from agentor.engine.events import Generation, Retry, TextDelta
+from agentor.engine.messages import Usage
+from agentor.errors import ModelError
+
+USER = [{"role": "user", "content": "hi"}]
+CALL = {"id": "call_9", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+
+
+def add(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+def openai(wire: Wire, **settings: Any) -> LiteLLMModel:
+    url = f"{wire.url}/v1"
+    return LiteLLMModel("openai/m", api_key="k", base_url=url, settings=ModelSettings(**settings))
+
+
+async def test_a_plain_answer_is_kept_whole_with_its_usage() -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 3}}
+    with Wire([chat({"content": "yes", "tool_calls": [CALL]}, "tool_calls", **details)]) as wire:
+        answer = await openai(wire, temperature=0.5, seed=7, extra_headers={"x-a": "b"}).complete(USER)
+    assert answer.message == {"role": "assistant", "content": "yes", "tool_calls": [CALL]}
+    assert answer.finish_reason == "tool_calls"
+    assert answer.usage == Usage(
+        input_tokens=10, output_tokens=5, total_tokens=15, cached_input_tokens=4, reasoning_tokens=3
+    )
+    assert (answer.cost, answer.response_id) == (None, "chatcmpl-1")  # no price is known: not 0
+    assert (wire.requests[0]["temperature"], wire.requests[0]["seed"]) == (0.5, 7)
+    assert "tools" not in wire.requests[0]
+
+
+async def test_a_stream_gives_pieces_and_the_same_whole() -> None:
+    first = {"index": 0, **CALL, "function": {"name": "add", "arguments": '{"a"'}}
+    second = {"index": 0, "function": {"arguments": ": 1}"}}
+    deltas = [{"content": "ye"}, {"content": "s"}, {"tool_calls": [first]}, {"tool_calls": [second]}]
+    with Wire([chat_stream(*deltas, reason="tool_calls")]) as wire:
+        chunks = [c async for c in openai(wire).stream(USER)]
+    assert [c.text for c in chunks if c.text] == ["ye", "s"]
+    final = chunks[-1].final
+    assert final is not None
+    assert final.message == {"role": "assistant", "content": "yes", "tool_calls": [CALL]}
+    assert final.usage.total_tokens == 15
+
+
+async def test_anthropic_blocks_keep_their_order_and_signatures_and_go_back_unchanged() -> None:
+    answer = anthropic_stream(
+        (
+            {"type": "thinking", "thinking": "", "signature": ""},
+            [{"type": "thinking_delta", "thinking": "h"}, {"type": "thinking_delta", "thinking": "m"},
+             {"type": "signature_delta", "signature": "sig+/1="}],
+        ),
+        ({"type": "text", "text": ""}, [{"type": "text_delta", "text": "I will add."}]),
+        ({"type": "redacted_thinking", "data": "b64+/=="}, []),
+        (
+            {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}},
+            [{"type": "input_json_delta", "partial_json": '{"a": 1}'}],
+        ),
+        reason="tool_use",
+    )
+    done = anthropic_stream(({"type": "text", "text": ""}, [{"type": "text_delta", "text": "2"}]))
+    with Wire([answer, done]) as wire:
+        model = LiteLLMModel("anthropic/claude-sonnet-4-5", api_key="k", base_url=wire.url)
+        result = await Agentor("a", model=model, tools=[add], store=MemoryStore()).arun("1 + 1?")
+    assert (result.status, result.final_output) == ("completed", "2")
+    blocks = wire.requests[1]["messages"][1]["content"]
+    assert blocks == [
+        {"type": "thinking", "thinking": "hm", "signature": "sig+/1="},
+        {"type": "text", "text": "I will add."},
+        {"type": "redacted_thinking", "data": "b64+/=="},
+        {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}},
+    ]
+
+
+@pytest.mark.parametrize(("reason", "status"), [("length", "truncated"), ("content_filter", "filtered")])
+async def test_finish_reasons_are_honoured(reason: str, status: str) -> None:
+    with Wire([chat({"content": "half"}, reason)]) as wire:
+        assert (await Agentor("a", model=openai(wire)).arun("x")).status == status
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (400, "BadRequestError", False),
+        (401, "AuthenticationError", False),
+        (404, "NotFoundError", False),
+        (429, "RateLimitError", True),
+        (500, "InternalServerError", True),
+        (503, "ServiceUnavailableError", True),
+    ],
+)
+async def test_each_failure_says_what_it_is_and_whether_to_try_again(
+    status: int, kind: str, retryable: bool
+) -> None:
+    body = {"error": {"message": "no such luck", "type": "x"}}
+    headers = {"retry-after": "7", "x-request-id": "req_1"}
+    with Wire([Reply(body, status, headers)]) as wire:
+        with pytest.raises(ModelError, match="no such luck") as caught:
+            await openai(wire).complete(USER)
+        assert len(wire.requests) == 1  # the libraries' own retries are off
+    error = caught.value
+    assert (error.error_type, error.retryable, error.status) == (kind, retryable, status)
+    assert (error.provider, error.model, error.retry_after_s) == ("openai", "openai/m", 7.0)
+
+
+async def test_a_server_that_is_not_there_is_retryable() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    model = LiteLLMModel("openai/m", api_key="k", base_url=f"http://127.0.0.1:{port}/v1")
+    with pytest.raises(ModelError) as caught:
+        await model.complete(USER)
+    assert caught.value.retryable
+
+
+async def test_a_lost_stream_is_tried_again_and_never_an_answer() -> None:
+    whole = chat_stream({"content": "whole"})
+    lost = [chat_stream({"content": "ha"}, reason=None), Reply(whole.text, cut=200)]
+    with Wire([*lost, whole]) as wire:
+        events = [e async for e in Agentor("a", model=openai(wire), store=MemoryStore()).astream("x")]
+    retries = [e for e in events if isinstance(e, Retry)]
+    assert [r.error_type for r in retries] == ["LostStream", "LostStream"]
+    (generation,) = [e for e in events if isinstance(e, Generation)]
+    assert generation.text == "whole"
+    assert any(isinstance(e, TextDelta) for e in events)
+
+
+def test_reasoning_models_of_openai_go_over_the_responses_route_with_nothing_stored() -> None:
+    own = LiteLLMModel("gpt-5-mini")._request
+    assert own["model"] == "openai/responses/gpt-5-mini"
+    assert (own["include"], own["store"]) == (["reasoning.encrypted_content"], False)
+    off = LiteLLMModel("gpt-5-mini", settings=ModelSettings(responses_route=False))._request
+    assert off["model"] == "gpt-5-mini"
+    compatible = LiteLLMModel("openai/gpt-5-mini", base_url="http://127.0.0.1:1/v1")._request
+    assert compatible["model"] == "openai/gpt-5-mini"
+
+
+def test_settings_that_are_not_set_are_not_sent_and_headers_are_not_recorded() -> None:
+    settings = ModelSettings(temperature=0, top_k=3, extra_headers={"authorization": "secret"})
+    assert settings.extra == {"top_k": 3}
+    model = LiteLLMModel("openai/m", settings=settings)
+    assert model.params == {"temperature": 0, "top_k": 3}
