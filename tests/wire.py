@@ -79,15 +79,26 @@ def chat_stream(*deltas: dict[str, Any], reason: str | None = "stop") -> Reply:
     steps = [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
     if reason is not None:
         steps.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-        steps.append({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}})
+        steps.append(
+            {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+        )
     text = "".join(f"data: {json.dumps(head | step)}\n\n" for step in steps)
     return Reply(text + ("data: [DONE]\n\n" if reason is not None else ""))
 
 
-def anthropic_stream(*blocks: tuple[dict[str, Any], Sequence[dict[str, Any]]], reason: str = "end_turn") -> Reply:
+def anthropic_stream(
+    *blocks: tuple[dict[str, Any], Sequence[dict[str, Any]]], reason: str = "end_turn"
+) -> Reply:
     """A streamed answer of Anthropic's Messages API: each block with its deltas."""
     usage = {"input_tokens": 10, "output_tokens": 1}
-    start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "content": [], "usage": usage}
+    start = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude",
+        "content": [],
+        "usage": usage,
+    }
     events: list[dict[str, Any]] = [{"type": "message_start", "message": start}]
     for index, (block, deltas) in enumerate(blocks):
         events.append({"type": "content_block_start", "index": index, "content_block": block})

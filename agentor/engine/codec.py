@@ -22,7 +22,9 @@ def encode(event: Event, crc: int) -> tuple[bytes, int]:
     Args:
         crc: The checksum of the record before; 0 for the first.
     """
-    body = strictjson.dump_bytes(event.to_dict())
+    data = event.to_dict()
+    data.pop("crc", None)  # the one key that is ours: an event read from a raw line may carry it
+    body = strictjson.dump_bytes(data)
     crc = zlib.crc32(body, crc)
     return body[:-1] + _KEY + b'%08x"}\n' % crc, crc
 

@@ -151,6 +151,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_any_json_survives_the_round_trip(extra: dict[str, object]) -> None:
+    extra.pop("crc", None)  # the checksum's own key
     event = Event.from_dict({**extra, "type": "custom", "seq": 0, "at": 1.0})
     line, _ = codec.encode(event, 0)
     (back,) = codec.decode("r", line).events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from typing import Any
 
@@ -359,3 +360,22 @@ def test_the_write_ahead_order_holds_for_every_body() -> None:
     script = [[call("look", {"what": "a"}), call("look", {"what": "b"})], "done"]
     result = Agentor("a", model=ScriptedModel(script), tools=[look], store=store).run("go")
     assert [e.error for e in result.events if isinstance(e, ToolResult)] == [None, None]
+
+
+def test_a_result_is_saved_when_its_tool_ends_not_when_the_turn_does() -> None:
+    saved = threading.Event()
+
+    def quick() -> str:
+        return "quick"
+
+    def slow() -> str:
+        return "saved before" if saved.wait(10) else "not saved"
+
+    def watch(event: Event) -> None:
+        if isinstance(event, ToolResult) and event.name == "quick":
+            saved.set()
+
+    model = ScriptedModel([[call("slow"), call("quick")], "done"])
+    agent = Agentor("a", model=model, tools=[slow, quick], store=MemoryStore(), tracer=watch)
+    result = agent.run("go")
+    assert [m["content"] for m in result.messages if m["role"] == "tool"] == ["saved before", "quick"]

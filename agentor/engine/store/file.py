@@ -241,11 +241,8 @@ class FileStore:
         try:
             write_all(self._disk, tail.fd, data)
         except OSError as error:
-            self._cut_back(run_id, tail, error)
+            # What was half written is a torn tail now: the next append sees it, and sets it aside.
             raise self._refused(run_id, "write to", error) from error
-        except BaseException:
-            self._cut_back(run_id, tail, None)
-            raise
         try:
             self._sync(tail.fd)
         except OSError as error:
@@ -269,16 +266,6 @@ class FileStore:
                 "process writes no more to it. Mend the disk, then resume the run in a new process"
             )
             raise StoreError(run_id, tail.broken) from error
-
-    def _cut_back(self, run_id: str, tail: _Tail, cause: OSError | None) -> None:
-        try:
-            self._disk.truncate(tail.fd, tail.size)
-        except OSError as error:
-            tail.broken = (
-                f"{self.path(run_id)} could not be cut back to its last whole record "
-                f"({error.strerror}); mend the disk, then resume the run in a new process"
-            )
-            raise StoreError(run_id, tail.broken) from (cause or error)
 
     def _set_aside(self, run_id: str, tail: _Tail) -> None:
         """Keep a torn tail, which nobody was told is saved, in a hidden file, and cut it off."""

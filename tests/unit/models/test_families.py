@@ -62,7 +62,11 @@ def test_each_family_gets_its_own_opaque_parts_and_nobody_elses() -> None:
     expected = {
         "chat": base,
         "reasoning-chat": {**base, "reasoning_content": "hm"},
-        "responses": {**base, "reasoning_items": WHOLE["reasoning_items"], "provider_specific_fields": {"phase": "p"}},
+        "responses": {
+            **base,
+            "reasoning_items": WHOLE["reasoning_items"],
+            "provider_specific_fields": {"phase": "p"},
+        },
         "openrouter": {**base, "reasoning_details": [{"type": "x"}]},
         "gemini": {**base, "tool_calls": CALLS, "provider_specific_fields": {"thought_signatures": ["t"]}},
         "anthropic": {**base, "content": [b for b in WHOLE["content"] if b.get("text") != ""]},
@@ -73,7 +77,10 @@ def test_each_family_gets_its_own_opaque_parts_and_nobody_elses() -> None:
 
 
 def test_other_messages_pass_as_they_are() -> None:
-    messages = [{"role": "user", "content": [{"type": "image_url"}]}, {"role": "tool", "tool_call_id": "c", "content": ""}]
+    messages = [
+        {"role": "user", "content": [{"type": "image_url"}]},
+        {"role": "tool", "tool_call_id": "c", "content": ""},
+    ]
     assert project(messages, "chat") == messages
 
 

@@ -28,7 +28,10 @@ def openai(wire: Wire, **settings: Any) -> LiteLLMModel:
 
 
 async def test_a_plain_answer_is_kept_whole_with_its_usage() -> None:
-    details = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 3}}
+    details = {
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
     with Wire([chat({"content": "yes", "tool_calls": [CALL]}, "tool_calls", **details)]) as wire:
         answer = await openai(wire, temperature=0.5, seed=7, extra_headers={"x-a": "b"}).complete(USER)
     assert answer.message == {"role": "assistant", "content": "yes", "tool_calls": [CALL]}
@@ -58,8 +61,11 @@ async def test_anthropic_blocks_keep_their_order_and_signatures_and_go_back_unch
     answer = anthropic_stream(
         (
             {"type": "thinking", "thinking": "", "signature": ""},
-            [{"type": "thinking_delta", "thinking": "h"}, {"type": "thinking_delta", "thinking": "m"},
-             {"type": "signature_delta", "signature": "sig+/1="}],
+            [
+                {"type": "thinking_delta", "thinking": "h"},
+                {"type": "thinking_delta", "thinking": "m"},
+                {"type": "signature_delta", "signature": "sig+/1="},
+            ],
         ),
         ({"type": "text", "text": ""}, [{"type": "text_delta", "text": "I will add."}]),
         ({"type": "redacted_thinking", "data": "b64+/=="}, []),
