@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -14,5 +17,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(function):
         return None
     names = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(function(**{name: pyfuncitem.funcargs[name] for name in names}))
+    asyncio.run(_run(function(**{name: pyfuncitem.funcargs[name] for name in names})))
     return True
+
+
+async def _run(test: Coroutine[Any, Any, None]) -> None:
+    try:
+        await test
+    finally:
+        # LiteLLM keeps its clients by event loop, and would leave this one's open.
+        cleanup = sys.modules.get("litellm.llms.custom_httpx.async_client_cleanup")
+        if cleanup is not None:
+            await cleanup.close_litellm_async_clients()
