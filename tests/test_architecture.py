@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "codec": {"events", "strictjson"},
     "tools": {"messages", "strictjson", "threads"},
     "models": {"messages", "strictjson", "threads"},
-    "transcript": {"messages", "events"},
+    "transcript": {"messages", "events", "strictjson"},
     "store": {"events", "codec", "transcript", "strictjson", "threads"},
     "journal": {"events", "store"},
     "policy": {"messages", "events", "transcript"},

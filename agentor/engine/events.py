@@ -196,7 +196,7 @@ def split_message(message: Message) -> dict[str, Any]:
         parts["text"] = rest.pop("content")
     if isinstance(rest.get("reasoning_content"), str):
         parts["reasoning"] = rest.pop("reasoning_content")
-    if rest.get("tool_calls"):
+    if isinstance(rest.get("tool_calls"), list) and rest["tool_calls"]:
         parts["calls"] = rest.pop("tool_calls")
     if rest:
         parts["rest"] = rest

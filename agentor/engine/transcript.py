@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any  # request parameters
 
+from agentor.engine import strictjson
 from agentor.engine.events import (
     FORMAT,
     Context,
@@ -216,8 +217,20 @@ def _generation(t: Transcript, event: Generation) -> Transcript:
         t = replace(t, chained=event.sent["count"], chain_sha256=bytes.fromhex(event.sent["sha256"]))
     if event.error is not None:
         return t
-    t = _append(t, [event.message])
-    return _open_calls(t, raw_calls(event.message))
+    t = _open_calls(t, raw_calls(event.message))
+    return _append(t, [_with_call_ids(event.message, t.calls)])
+
+
+def _with_call_ids(message: Message, calls: tuple[OpenCall, ...]) -> Message:
+    """The answer as it is sent back: where an id was empty or stood twice, with the id that we gave.
+
+    The log keeps the provider's own; a request must have one tool message per call id.
+    """
+    raw = raw_calls(message)
+    if all(given.get("id") == c.call.call_id for given, c in zip(raw, calls, strict=True)):
+        return message
+    renamed = [{**given, "id": c.call.call_id} for given, c in zip(raw, calls, strict=True)]
+    return {**message, "tool_calls": renamed}
 
 
 def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
@@ -239,6 +252,8 @@ def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
         taken.add(call_id)
         ids.setdefault(call_id, t.turn)
         name, arguments = function.get("name") or "", function.get("arguments") or ""
+        if not isinstance(arguments, str):  # some servers send the object itself
+            arguments = strictjson.dumps(arguments)
         call = Call(call_id=call_id, turn=t.turn, index=index, name=name, arguments=arguments)
         calls.append(OpenCall(call=call))
     return replace(t, ids=ids, known_ids=len(ids), calls=tuple(calls), notices=())

@@ -325,6 +325,20 @@ def test_best_effort_goes_on_and_its_log_stays_a_prefix(failing: list[int]) -> N
     assert result.durable == (len(stored) == len(result.events))
 
 
+def test_a_log_that_vanishes_under_a_run_is_told_and_not_begun_anew(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "runs")
+
+    def vanish() -> str:
+        store.path("r").unlink()
+        return "gone"
+
+    agent = Agentor("a", model=ScriptedModel([call("vanish"), "done"]), tools=[vanish], store=store)
+    result = agent.run("go", run_id="r")
+    assert (result.status, result.durable) == ("completed", False)
+    assert "is gone" in result.store_errors[0]
+    assert store.list_runs() == []
+
+
 @pytest.mark.parametrize("failing", range(1, 7))
 def test_strict_stops_before_anything_acts_on_what_is_not_saved(failing: int) -> None:
     store, ran = Flaky([failing]), []  # type: Flaky, list[str]

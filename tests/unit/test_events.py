@@ -30,7 +30,11 @@ from agentor.engine.transcript import fold, hydrate
 from agentor.testing import ScriptedModel, call
 
 KEYS = st.sampled_from(["content", "reasoning_content", "tool_calls", "thinking_blocks", "x"])
-VALUES = st.text(max_size=5) | st.lists(st.integers(), max_size=2) | st.dictionaries(st.text(max_size=3), st.none())
+VALUES = (
+    st.text(max_size=5)
+    | st.lists(st.integers(), max_size=2)
+    | st.dictionaries(st.text(max_size=3), st.none())
+)
 
 
 @given(st.dictionaries(KEYS, VALUES))
@@ -59,9 +63,11 @@ def test_what_is_not_known_is_kept(data: dict[str, Any]) -> None:
     assert Event.from_dict(json.loads(event.to_json())) == event
 
 
-@pytest.mark.parametrize("data", [{}, {"type": 3}, {"type": "generation", "turn": "x"}, {"type": "run_end", "usage": 3}])
+@pytest.mark.parametrize(
+    "data", [{}, {"type": 3}, {"type": "generation", "turn": "x"}, {"type": "run_end", "usage": 3}]
+)
 def test_what_is_no_event_is_a_value_error(data: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="type|cannot be"):
+    with pytest.raises(ValueError, match=r"type|cannot be"):
         Event.from_dict(data)
 
 

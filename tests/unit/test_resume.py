@@ -250,6 +250,10 @@ def test_call_ids_that_are_empty_or_equal_change_nothing_about_what_runs() -> No
     assert sorted(count.ran) == ["a", "b", "c", "d"]
     ids = [m["tool_call_id"] for m in result.messages if m["role"] == "tool"]
     assert ids == ["call_1_0", "x", "call_1_2", "call_2_0"]
+    asked = [c["id"] for m in result.messages for c in m.get("tool_calls", [])]
+    assert asked == ids  # a provider refuses a tool message that answers no call
+    generation = next(e for e in result.events if isinstance(e, Generation))
+    assert [c["id"] for c in generation.calls or []] == ["", "x", "x"]  # the log keeps its own ids
 
 
 def test_an_unknown_run_and_a_missing_store_are_clear_errors() -> None:

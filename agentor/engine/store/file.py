@@ -211,6 +211,10 @@ class FileStore:
                 tail = self._tails.get(run_id)
             if tail is not None and tail.broken is not None:
                 raise StoreError(run_id, tail.broken)
+            if tail is None and events[0].seq:
+                raise StoreError(
+                    run_id, f"{self.path(run_id)} is gone, {events[0].seq} records with it; restore it"
+                )
             if tail is None:
                 self._create(run_id, _encode_all(run_id, events, 0, 0)[0])
                 return
