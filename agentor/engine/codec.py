@@ -101,8 +101,6 @@ class _Reader:
     def _other_line(self, line: bytes, start: int, end: int) -> bool:
         """A line that does not continue the chain; False where the log ends before it."""
         if self._is_repeat(line, end - start):
-            if not self.sealed:
-                self._damage(start, "a record stands twice")
             self.out.size = end
             return True
         if _UNWRITTEN in line and b'"crc":"' not in self.data[end:]:
@@ -144,17 +142,12 @@ class _Reader:
             return
         if self._verifies(tail[:-1]):
             self._damage(start, "its line end was changed")
-        if (not self.sealed and not tail.rstrip(b"\0").endswith(b'"}')) or _KEY not in tail:
-            try:
-                record = strictjson.loads(tail)
-            except ValueError:
-                record = None
-            if isinstance(record, dict) and "seq" not in record and not self.sealed:
-                crc = zlib.crc32(self.data + b"\n")  # agentor 0.1 lost only the line end
-                self._accept(self._legacy(tail, start), crc, len(self.data))
-                out.newline_missing = True
-                return
-        out.torn = tail
+        if self.sealed or not _is_legacy(tail):
+            out.torn = tail
+            return
+        crc = zlib.crc32(self.data + b"\n")  # agentor 0.1 lost only the line end
+        self._accept(self._legacy(tail, start), crc, len(self.data))
+        out.newline_missing = True
 
     def _verifies(self, line: bytes) -> bool:
         crc = zlib.crc32(b"}", zlib.crc32(line[:-_TAIL], self.out.crc))
@@ -162,6 +155,14 @@ class _Reader:
 
     def _damage(self, offset: int, reason: str) -> NoReturn:
         raise CorruptLog(self.run_id, len(self.out.events), offset, reason[:200])
+
+
+def _is_legacy(line: bytes) -> bool:
+    try:
+        record = strictjson.loads(line)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and "seq" not in record
 
 
 def sequence(run_id: str, events: Iterable[Event]) -> list[Event]:

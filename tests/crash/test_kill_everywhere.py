@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driver import in_child
+from faults import CountingDisk, DeadlyDisk
+
+from agentor import FileStore
+from agentor.engine.events import ToolResult
+from agentor.engine.store.disk import Disk
 
 DRIVER = Path(__file__).with_name("driver.py")
 
@@ -46,3 +53,34 @@ def test_the_long_sweep_of_20_turns_and_3_tools(shard: int) -> None:
 def test_two_thousand_double_kills() -> None:
     figures = sweep("3", "3", "--pairs", "2000")
     assert figures["problems"] == []
+
+
+def test_a_fork_that_is_killed_at_any_operation_is_whole_or_absent_and_its_id_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "runs"
+    store = FileStore(folder)
+    events = [ToolResult(seq=seq, at=1.0, name="t", result="x" * 100) for seq in range(5)]
+    store.append_many("parent", events)
+    before = store.path("parent").read_bytes()
+    disk = CountingDisk()
+    FileStore(folder, disk=disk).fork("parent", "counted")
+    outcomes = set()
+    for at in range(1, disk.operations + 1):
+        for moment in ("before", "half", "after"):
+            status, _ = in_child(lambda _, at=at, moment=moment: _fork(folder, DeadlyDisk(at, moment)))
+            assert os.WIFSIGNALED(status)
+            late = FileStore(folder)
+            assert late.path("parent").read_bytes() == before
+            whole = "branch" in late.list_runs()
+            outcomes.add(whole)
+            if not whole:
+                late.fork("parent", "branch")
+            *copied, marker = late.load("branch")
+            assert (copied, marker.type) == (events, "fork")
+            late.path("branch").unlink()
+    assert outcomes == {True, False}
+
+
+def _fork(folder: Path, disk: Disk) -> None:
+    FileStore(folder, disk=disk).fork("parent", "branch")
