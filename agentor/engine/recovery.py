@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -57,7 +58,7 @@ class Runs:
             InvalidRunId, RunExists, RunBusy: about a `run_id` that the caller chose.
         """
         chosen = run_id is not None
-        run_id = run_id or new_run_id()
+        run_id = new_run_id() if run_id is None else run_id
         check_run_id(run_id)
         lease = await self._lease(run_id)
         try:
@@ -128,7 +129,7 @@ class Runs:
             ValueError: no such step, or a turn whose results are not all there.
         """
         access = self._store()
-        fork_id = fork_id or new_run_id()
+        fork_id = new_run_id() if fork_id is None else fork_id
         check_run_id(fork_id)
         parent, _ = await self._load(run_id)
         at = _cut(run_id, parent, at, at_turn)
@@ -137,7 +138,8 @@ class Runs:
             await access.fork(run_id, fork_id, at, parent)
             events, transcript = await self._load(fork_id)
             try:
-                if not messages and self._is_settled(transcript, start):
+                own_turns = start.max_turns is not None
+                if not messages and self._is_settled(transcript, start, own_turns=own_turns):
                     return self._stored(fork_id, events, transcript)
                 return await self._segment(fork_id, events, transcript, messages, start, own_turns=True)
             except BaseException as error:
@@ -252,7 +254,7 @@ class Runs:
 
     # --- what a run needs now -------------------------------------------------------------------
 
-    def _is_settled(self, t: Transcript, start: Start) -> bool:
+    def _is_settled(self, t: Transcript, start: Start, *, own_turns: bool = False) -> bool:
         """True if a resume has nothing to do but to return what is stored."""
         if t.status in _FINAL:
             return True
@@ -261,7 +263,7 @@ class Runs:
         end = t.end
         if isinstance(end, RunEnd) and end.error_type == OUTPUT_MISMATCH:
             return True
-        allowed = self._limits(t, start.max_turns, own_turns=False)["max_turns"]
+        allowed = self._limits(t, start.max_turns, own_turns)["max_turns"]
         return t.status == "max_turns" and t.turn >= allowed
 
     @staticmethod
@@ -288,7 +290,17 @@ class Runs:
         return events, transcript
 
     async def _lease(self, run_id: str) -> Lease | None:
-        return None if self._access is None else await self._access.lease(run_id, self._spec.name)
+        if self._access is None:
+            return None
+        taking = asyncio.ensure_future(self._access.lease(run_id, self._spec.name))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # It may be ours a moment later, with nobody left to give it back.
+            await asyncio.wait({taking})
+            if taking.exception() is None:
+                await self._release(taking.result())
+            raise
 
     async def _release(self, lease: Lease | None) -> None:
         if self._access is not None:
