@@ -391,13 +391,15 @@ def test_a_result_is_saved_when_its_tool_ends_not_when_the_turn_does() -> None:
 
 
 async def test_a_lease_that_comes_after_the_cancel_is_given_back() -> None:
-    asked, may_go = threading.Event(), threading.Event()
+    asked, may_go, taken = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(MemoryStore):
         def lease(self, run_id: str, owner: str, ttl_s: float) -> Any:
             asked.set()
             may_go.wait(10)
-            return super().lease(run_id, owner, ttl_s)
+            lease = super().lease(run_id, owner, ttl_s)
+            taken.set()
+            return lease
 
     store = Slow()
     task = asyncio.create_task(Agentor("a", model=ScriptedModel(["x"]), store=store).arun("go", run_id="r"))
@@ -407,4 +409,5 @@ async def test_a_lease_that_comes_after_the_cancel_is_given_back() -> None:
     may_go.set()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await asyncio.to_thread(taken.wait, 10)
     store.lease("r", "somebody else", 30).release()
