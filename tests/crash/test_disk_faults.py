@@ -148,3 +148,10 @@ def test_a_turn_of_one_tool_costs_two_syncs_and_k_parallel_ones_at_most_one_more
 def note(n: int) -> str:
     """Note a number."""
     return str(n)
+
+
+def test_a_repeat_of_what_was_written_but_perhaps_not_synced_is_synced(tmp_path: Path) -> None:
+    FileStore(tmp_path / "runs", sync="process").append_many("r", BATCHES[0])
+    disk = CountingDisk()
+    FileStore(tmp_path / "runs", disk=disk).append_many("r", BATCHES[0])
+    assert disk.syncs == 1

@@ -204,6 +204,8 @@ class FileStore:
                 call may be repeated. After a second failed sync in a row this store writes no more
                 to that run.
         """
+        if not events:
+            return
         with self._lock:
             tail = self._tails.get(run_id)
             if tail is None or not self._is_current(run_id, tail):
@@ -219,9 +221,9 @@ class FileStore:
                 self._create(run_id, _encode_all(run_id, events, 0, 0)[0])
                 return
             new = self._new_ones(run_id, tail, events)
-            if not new and events[0].seq == 0 and self._full:
-                self._sync_folder(run_id)  # the first try may have failed just there
-            if new:
+            if not new:
+                self._sync_again(run_id, tail)
+            else:
                 data, crc = _encode_all(run_id, new, tail.next_seq, tail.crc)
                 self._write(run_id, tail, data)
                 tail.size += len(data) + tail.newline_missing
@@ -290,11 +292,15 @@ class FileStore:
         if self._full:
             self._disk.sync(fd)
 
-    def _sync_folder(self, run_id: str) -> None:
+    def _sync_again(self, run_id: str, tail: _Tail) -> None:
+        # A repeat of what is there: the first try, or the process that made it, may have ended
+        # between the write and its sync.
         try:
-            self._disk.sync_directory(self._folder)
+            self._sync(tail.fd)
+            if self._full:
+                self._disk.sync_directory(self._folder)
         except OSError as error:
-            raise self._refused(run_id, "sync the folder of", error) from error
+            raise self._refused(run_id, "sync", error) from error
 
     def _refused(self, run_id: str, what: str, error: OSError) -> StoreError:
         return StoreError(
