@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from agentor import Agentor, FileStore, MemoryStore, ModelSettings
 from agentor.engine.events import Event, Generation, RunStart, TextDelta
+from agentor.engine.threads import background
 from agentor.errors import Conflict, InvalidRunId, StoreError, WrongThread
 from agentor.testing import ScriptedModel, answer, call
 
@@ -210,6 +211,8 @@ def test_a_thousand_runs_leak_nothing() -> None:
         assert agent.run("hi").status == "completed"
     assert len(os.listdir("/proc/self/fd")) <= fds
     assert threading.active_count() <= threads
+    assert background._loop is not None
+    assert asyncio.all_tasks(background._loop) == set()
 
 
 def test_run_in_an_async_tool_names_the_async_twin() -> None:
@@ -423,3 +426,58 @@ def test_no_callback_keeps_the_loop_for_long_in_a_run_of_a_thousand_turns() -> N
 
     asyncio.run(main())
     assert longest < 0.05
+
+
+async def test_a_timeout_is_recorded_with_what_is_in_doubt() -> None:
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    store = MemoryStore()
+    agent = Agentor("a", model=ScriptedModel([call("endless"), "done"]), tools=[endless], store=store)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await agent.arun("go", run_id="r")
+    last = store.load("r")[-1]
+    assert last.to_dict()["in_doubt"] == ["call_1"]
+    assert last.type == "interrupted"
+
+
+def test_the_notice_of_a_tool_that_is_switched_off_waits_for_the_whole_block() -> None:
+    def breaks() -> None:
+        raise RuntimeError("no")
+
+    def works() -> str:
+        return "fine"
+
+    script = [[call("breaks"), call("breaks"), call("works")], "done"]
+    model = ScriptedModel(script)
+    result = Agentor("a", model=model, tools=[breaks, works], max_tool_failures=2).run("go")
+    assert [m["role"] for m in result.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+    ]
+    assert "'breaks' failed 2 times" in result.messages[5]["content"]
+    assert [t["function"]["name"] for t in model.requests[1]["tools"]] == ["works"]
+
+
+@pytest.mark.parametrize(("result_bytes", "most"), [(1000, 1.4), (8000, 1.1)])
+def test_a_turn_costs_at_most_700_bytes_more_than_its_conversation(
+    tmp_path: Path, result_bytes: int, most: float
+) -> None:
+    def note(text: str) -> str:
+        return "r" * result_bytes
+
+    turns = 100
+    script = [answer("t" * 300, call("note", {"text": "a" * 185}))] * turns
+    store = FileStore(tmp_path / "runs", sync="process")
+    agent = Agentor("a", model=ScriptedModel([*script, "done"]), tools=[note], store=store, max_turns=999)
+    result = agent.run("go", run_id="r")
+    size = store.path("r").stat().st_size
+    content = len(json.dumps(result.messages, separators=(",", ":")))
+    assert size - content <= 700 * turns
+    assert size <= most * content
