@@ -170,9 +170,12 @@ class Agentor:
             async with slots:
                 return await self._runs.run(messages_of(text), None, start)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(text)) for text in texts]
-        return [task.result() for task in tasks]
+        outcomes = await asyncio.gather(*map(one, texts), return_exceptions=True)
+        results = [outcome for outcome in outcomes if isinstance(outcome, RunResult)]
+        for outcome in outcomes:  # one run's failure stops no other: it is raised when all are over
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return results
 
     def run(
         self,

@@ -70,6 +70,15 @@ async def test_a_list_of_texts_is_one_run_each_at_most_so_many_at_a_time() -> No
     assert len(store.list_runs()) == 5
 
 
+async def test_one_failing_run_of_a_list_stops_no_other() -> None:
+    store = Flaky([2])
+    agent = Agentor("a", model=ScriptedModel(["done"]), store=store, durability="strict")
+    with pytest.raises(StoreError):
+        await agent.arun(["1", "2", "3"], limit_concurrency=1)
+    ended = [store.load(run_id)[-1].type for run_id in store.list_runs()]
+    assert ended == ["run_end"] * 3  # also of the first: its batch was saved at the second try
+
+
 class Verdict(BaseModel):
     guilty: bool
     years: int = 0
