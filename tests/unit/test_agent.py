@@ -337,6 +337,41 @@ def test_best_effort_goes_on_and_its_log_stays_a_prefix(failing: list[int]) -> N
     assert result.durable == (len(stored) == len(result.events))
 
 
+def test_a_store_may_hand_its_calls_on_to_another() -> None:
+    class Proxy:
+        def __init__(self) -> None:
+            self.inner = MemoryStore()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    store: Any = Proxy()
+    assert hello(store=store).run("hi", run_id="r").durable
+    assert store.inner.list_runs() == ["r"]
+
+
+@pytest.mark.parametrize("how", ["subclass", "instance"])
+def test_a_store_of_ours_with_another_append_is_asked_through_that(how: str) -> None:
+    appended: list[str] = []
+
+    class Watched(MemoryStore):
+        def append(self, run_id: str, event: Event) -> None:
+            appended.append(event.type)
+            super().append(run_id, event)
+
+    store = Watched() if how == "subclass" else MemoryStore()
+    if how == "instance":
+        plain = store.append
+
+        def watched(run_id: str, event: Event) -> None:
+            appended.append(event.type)
+            plain(run_id, event)
+
+        store.append = watched  # type: ignore[method-assign]
+    assert hello(store=store).run("hi").durable
+    assert appended == ["run_start", "generation", "run_end"]
+
+
 def test_a_log_that_vanishes_under_a_run_is_told_and_not_begun_anew(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "runs")
 
