@@ -9,6 +9,7 @@ import pytest
 
 from agentor import Agentor, FileStore, function_tool
 from agentor.engine.transcript import hydrate
+from agentor.errors import CorruptLog
 from agentor.testing import ScriptedModel, call
 
 LOGS = Path(__file__).resolve().parents[1] / "logs"
@@ -66,3 +67,23 @@ def test_the_generations_of_0_1_know_their_requests(tmp_path: Path) -> None:
     generations = [e for e in events if e.type == "generation"]
     assert [len(g.messages) for g in generations] == [2, 4]  # type: ignore[attr-defined]
     assert transcript.turn == 2
+
+
+def test_a_segment_of_0_1_that_began_with_the_whole_conversation_is_not_counted_twice(tmp_path: Path) -> None:
+    store = store_with(tmp_path, "0.1-completed")
+    path = store.path("Old Run")
+    lines = path.read_bytes().splitlines(True)
+    # 0.1 resumed after a crash inside the tool: a new start with the whole request, then as before.
+    path.write_bytes(b"".join([*lines[:3], lines[0], *lines[1:]]))
+    old, model = agent(store)
+    result = old.resume("Old Run")
+    assert (result.status, result.final_output, model.requests) == ("completed", "It is sunny.", [])
+    assert [m["role"] for m in result.messages] == ["system", "user", "assistant", "tool", "assistant"]
+
+
+def test_a_damaged_log_of_0_1_is_refused(tmp_path: Path) -> None:
+    store = store_with(tmp_path, "0.1-completed")
+    path = store.path("Old Run")
+    path.write_bytes(path.read_bytes().replace(b'"generation"', b'"generation', 1))
+    with pytest.raises(CorruptLog, match="record 1"):
+        agent(store)[0].resume("Old Run")
