@@ -9,6 +9,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something about the machine only.
+settings.register_profile("agentor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("agentor")
 
 
 @pytest.hookimpl(tryfirst=True)
