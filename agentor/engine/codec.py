@@ -35,6 +35,7 @@ class Decoded:
 
     events: list[Event] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)  # the offset behind each record
+    crcs: list[int] = field(default_factory=list)  # the checksum that the next one chains to, there
     size: int = 0  # of the valid part; a torn tail begins here
     crc: int = 0
     torn: bytes = b""
@@ -96,6 +97,7 @@ class _Reader:
         object.__setattr__(event, "run_id", self.run_id)  # ours alone so far: no copy needed
         out.events.append(event)
         out.ends.append(end)
+        out.crcs.append(crc)
         out.size, out.crc = end, crc
 
     def _other_line(self, line: bytes, start: int, end: int) -> bool:

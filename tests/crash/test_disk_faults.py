@@ -155,3 +155,14 @@ def test_a_repeat_of_what_was_written_but_perhaps_not_synced_is_synced(tmp_path:
     disk = CountingDisk()
     FileStore(tmp_path / "runs", disk=disk).append_many("r", BATCHES[0])
     assert disk.syncs == 1
+
+
+def test_a_repeat_whose_sync_fails_is_not_believed_at_the_next_try(tmp_path: Path) -> None:
+    FileStore(tmp_path / "runs", sync="process").append_many("r", BATCHES[0])
+    disk = FailingDisk(10**9)
+    store = FileStore(tmp_path / "runs", disk=disk)
+    store.load("r")
+    disk._at = disk.operations + 1
+    for _ in range(2):
+        with pytest.raises(StoreError, match="in a new process"):
+            store.append_many("r", BATCHES[0])

@@ -297,10 +297,17 @@ class FileStore:
         # between the write and its sync.
         try:
             self._sync(tail.fd)
+        except OSError as error:  # a second sync would succeed and prove nothing
+            tail.broken = (
+                f"a sync of {self.path(run_id)} failed ({error.strerror}); this process writes no more "
+                "to it. Mend the disk, then resume the run in a new process"
+            )
+            raise StoreError(run_id, tail.broken) from error
+        try:
             if self._full:
                 self._disk.sync_directory(self._folder)
         except OSError as error:
-            raise self._refused(run_id, "sync", error) from error
+            raise self._refused(run_id, "sync the folder of", error) from error
 
     def _refused(self, run_id: str, what: str, error: OSError) -> StoreError:
         return StoreError(
@@ -352,11 +359,10 @@ class FileStore:
             copied = data[: decoded.ends[cut - 1]]
             if not copied.endswith(b"\n"):
                 copied += b"\n"
-            crc = codec.decode(src, copied).crc
             marker = numbered(fork_marker(src, decoded.events, at), cut, round(time.time(), 3))
             if self._exists(self._name(dst) + _SUFFIX):
                 raise RunExists(dst)
-            self._create(dst, copied + codec.encode(marker, crc)[0])
+            self._create(dst, copied + codec.encode(marker, decoded.crcs[cut - 1])[0])
 
     # --- the lock -------------------------------------------------------------------------------
 
