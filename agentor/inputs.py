@@ -41,10 +41,7 @@ def messages_of(input: Input | list[str]) -> list[Message]:
         raise ValueError("input is an empty list; there is nothing to answer")
     if bad := [m for m in messages if not isinstance(m.get("role"), str)]:
         raise ValueError(f"a message needs a text under 'role': {bad[0]!r}")
-    try:
-        strictjson.dumps(messages)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"input cannot be saved as JSON: {error}") from None
+    _must_be_json("input", messages)
     return messages
 
 
@@ -57,11 +54,15 @@ def json_object(name: str, value: dict[str, Any] | None) -> dict[str, Any] | Non
     """A copy of a JSON object; ValueError where it is none."""
     if value is None:
         return None
+    _must_be_json(name, value)
+    return dict(value)
+
+
+def _must_be_json(name: str, value: object) -> None:
     try:
         strictjson.dumps(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be saved as JSON: {error}") from None
-    return dict(value)
 
 
 def count(name: str, value: int) -> int:

@@ -72,6 +72,15 @@ class Demo:
             self.console.print(line, no_wrap=True, overflow="ellipsis")
             yield event
 
+    def complete(self, promise: str, act: str, *more: str) -> list[Event]:
+        """One of the processes, watched to its end, which must be that of a completed run."""
+        process = self.start(act, *more)
+        events = list(self.watch(process))
+        process.wait()
+        end = events[-1] if events else None
+        self.check(promise, isinstance(end, RunEnd) and end.status == "completed")
+        return events
+
     def check(self, promise: str, held: bool) -> None:
         self.checks.append((promise, held))
 
@@ -116,11 +125,7 @@ def _kill(demo: Demo) -> None:
 
 def _resume(demo: Demo) -> None:
     demo.console.print("\n[bold]2. Resumed[/bold] in a new process")
-    process = demo.start("resume")
-    events = list(demo.watch(process))
-    process.wait()
-    end = events[-1] if events else None
-    demo.check("the resumed run completed", isinstance(end, RunEnd) and end.status == "completed")
+    events = demo.complete("the resumed run completed", "resume")
     again = [e for e in events if isinstance(e, ToolCall) and e.name == "charge"]
     demo.check("the recorded charge did not run again", not again)
 
@@ -129,11 +134,7 @@ def _fork(demo: Demo) -> None:
     demo.console.print(f"\n[bold]3. Forked[/bold] with a new instruction: {NEW_INSTRUCTION}")
     log = FileStore(demo.runs).path(RUN)
     before = log.read_bytes()
-    process = demo.start("fork", "--fork-id", FORK, "--input", NEW_INSTRUCTION)
-    events = list(demo.watch(process))
-    process.wait()
-    end = events[-1] if events else None
-    demo.check("the fork completed", isinstance(end, RunEnd) and end.status == "completed")
+    demo.complete("the fork completed", "fork", "--fork-id", FORK, "--input", NEW_INSTRUCTION)
     demo.check("the parent's log did not change by a byte", log.read_bytes() == before)
 
 

@@ -21,6 +21,7 @@ from agentor.engine.events import (
     split_message,
 )
 from agentor.engine.journal import GRACE_S, Journal, finish
+from agentor.engine.messages import block_text
 from agentor.engine.models import ModelResponse
 from agentor.engine.policy import INTERRUPTED, Decision, plan, retry_wait_s
 from agentor.engine.transcript import OpenCall, Transcript, advance
@@ -36,7 +37,6 @@ class Session:
 
     def __init__(
         self,
-        run_id: str,
         spec: AgentSpec,
         journal: Journal,
         transcript: Transcript,
@@ -45,7 +45,7 @@ class Session:
         stream: Callable[[Event], None] | None = None,
         decisions: Mapping[str, Decision] | None = None,
     ) -> None:
-        self.run_id, self.spec, self.journal = run_id, spec, journal
+        self.spec, self.journal = spec, journal
         self.transcript, self.events = transcript, events
         self._stream = stream
         self._decisions = dict(decisions or {})
@@ -83,12 +83,12 @@ class Session:
             turn = t.turn + 1 if last is None else t.turn
             limit = t.limits.get("max_turns", self.spec.max_turns)
             if turn > limit:
-                self._end("max_turns", error=f"no final answer after max_turns={limit} turns")
+                self.end("max_turns", error=f"no final answer after max_turns={limit} turns")
             else:
                 await self._generate(turn)
         elif last.finish_reason in _CUT_OFF:
             status = _CUT_OFF[last.finish_reason]
-            self._end(status, text=last.text, error=f"the answer ended by {last.finish_reason!r}")
+            self.end(status, text=last.text, error=f"the answer ended by {last.finish_reason!r}")
         elif t.calls:
             await self._settle()
         else:
@@ -180,7 +180,7 @@ class Session:
                 elapsed=elapsed,
             )
         )
-        self._end("failed", error=str(failure), error_type=failure.error_type)
+        self.end("failed", error=str(failure), error_type=failure.error_type)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -189,11 +189,11 @@ class Session:
             try:
                 self.spec.parse_output(text)
             except ValueError as error:
-                self._end("failed", text=text, error=str(error), error_type=OUTPUT_MISMATCH)
+                self.end("failed", text=text, error=str(error), error_type=OUTPUT_MISMATCH)
                 return
-        self._end("completed", text=text)
+        self.end("completed", text=text)
 
-    def _end(
+    def end(
         self,
         status: str,
         *,
@@ -201,6 +201,7 @@ class Session:
         error: str | None = None,
         error_type: str | None = None,
     ) -> None:
+        """Record the end of the segment, with the figures of the whole run."""
         t = self.transcript
         self.record(
             RunEnd(
@@ -231,7 +232,7 @@ class Session:
             await self._run_calls(chosen.run)
         elif chosen.ask and self.transcript.calls:
             names = ", ".join(f"{c.call.name} ({c.call.call_id})" for c in chosen.ask)
-            self._end(
+            self.end(
                 "in_doubt",
                 error=f"interrupted calls may or may not have happened: {names}; resume with "
                 "decisions={call_id: Happened(result) | NotHappened()}",
@@ -257,7 +258,7 @@ class Session:
                 self.record(refused.result)
         await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
         for c, tool, args in ready:
-            work = run_tool(c, tool, args, run_id=self.run_id, context=self.spec.context)
+            work = run_tool(c, tool, args, run_id=self.journal.run_id, context=self.spec.context)
             self._running[asyncio.create_task(work)] = c
         while self._running:
             done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
@@ -303,9 +304,7 @@ def _text(generation: Generation) -> str:
     if generation.text is not None:
         return generation.text
     parts = generation.message.get("content")
-    if not isinstance(parts, list):
-        return ""
-    return "".join(str(p.get("text", "")) for p in parts if p.get("type") == "text")
+    return block_text(parts) if isinstance(parts, list) else ""
 
 
 def _as_model_error(error: Exception) -> ModelError:

@@ -61,6 +61,11 @@ def raw_calls(message: Message) -> list[dict[str, Any]]:
     return message.get("tool_calls") or []
 
 
+def block_text(blocks: Iterable[dict[str, Any]]) -> str:
+    """The text of a `content` that is a list: its text blocks, joined."""
+    return "".join(str(b.get("text", "")) for b in blocks if b.get("type") == "text")
+
+
 def assistant_message(text: str | None = None, calls: Iterable[tuple[str, str, str]] = ()) -> Message:
     """Build an assistant message from a text and `(id, tool name, JSON arguments)` triples."""
     message: Message = {"role": "assistant"}

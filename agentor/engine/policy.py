@@ -12,6 +12,7 @@ MAX_STARTS = 5  # run_starts in a row that came to nothing; the run is poisoned 
 MAX_ATTEMPTS = 4  # of one model call
 MAX_WAIT_S = 60.0
 INTERRUPTED = "interrupted"  # error_type of a note in place of a result
+OVERTAKEN = "This call was interrupted before it had a result: it may or may not have taken effect."
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,6 @@ def _note(c: OpenCall, policy: str) -> str:
     if policy == "fail":
         return "This call was interrupted and counts as failed. It will not be run again."
     return "This call was interrupted: it may or may not have taken effect. Check before you call it again."
-
-
-def interrupted_note() -> str:
-    """The text for a call that a new message overtakes."""
-    return "This call was interrupted before it had a result: it may or may not have taken effect."
 
 
 def retry_wait_s(error: ModelError, attempt: int) -> float | None:

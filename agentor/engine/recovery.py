@@ -14,7 +14,7 @@ from agentor.engine.events import FORMAT, Event, Generation, RunEnd, RunStart, T
 from agentor.engine.journal import Journal, Observer, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message, digest
-from agentor.engine.policy import INTERRUPTED, MAX_STARTS, Decision, interrupted_note
+from agentor.engine.policy import INTERRUPTED, MAX_STARTS, OVERTAKEN, Decision
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Lease
@@ -75,17 +75,15 @@ class Runs:
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
             ValueError: a decision about a call that is not in doubt.
         """
-        access = self._store()
         events, transcript = await self._load(run_id)
         if self._is_settled(transcript, start):
             self._check_decisions(transcript, start)
             return self._stored(run_id, events, transcript)
         lease = await self._lease(run_id)
         try:
-            if not await access.is_current(run_id, len(events)):
-                events, transcript = await self._load(run_id)
-                if self._is_settled(transcript, start):
-                    return self._stored(run_id, events, transcript)
+            events, transcript = await self._latest(run_id, events, transcript)
+            if self._is_settled(transcript, start):
+                return self._stored(run_id, events, transcript)
             self._check_decisions(transcript, start)
             return await self._segment(run_id, events, transcript, [], start)
         finally:
@@ -98,11 +96,10 @@ class Runs:
             ValueError: the run is unfinished, or waits for decisions.
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
         """
-        self._store()
-        await self._load(run_id)  # an unknown run leaves no lock file behind
+        events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
         lease = await self._lease(run_id)
         try:
-            events, transcript = await self._load(run_id)
+            events, transcript = await self._latest(run_id, events, transcript)
             if transcript.status in ("running", "interrupted", *_WAITING):
                 raise ValueError(
                     f"run {run_id!r} is {transcript.status}; resume it to its end before a follow-up, "
@@ -168,7 +165,6 @@ class Runs:
             observers=start.observers + ((start.stream,) if start.stream else ()),
         )
         session = Session(
-            run_id,
             self._spec,
             journal,
             transcript,
@@ -177,7 +173,11 @@ class Runs:
             decisions=start.decisions,
         )
         if transcript.starts >= MAX_STARTS:
-            session.record(_poisoned(transcript))
+            session.end(
+                "poisoned",
+                error=f"it was started {transcript.starts} times in a row and never got an answer or "
+                "a result; find out why, then fork it",
+            )
         else:
             self._warn_if_changed(run_id, transcript)
             if messages:
@@ -289,6 +289,14 @@ class Runs:
             raise RunNotFound(run_id, self._store().where)
         return events, transcript
 
+    async def _latest(
+        self, run_id: str, events: list[Event], transcript: Transcript
+    ) -> tuple[list[Event], Transcript]:
+        """What was loaded before the lease was ours, or more, if somebody wrote in between."""
+        if await self._store().is_current(run_id, len(events)):
+            return events, transcript
+        return await self._load(run_id)
+
     async def _lease(self, run_id: str) -> Lease | None:
         if self._access is None:
             return None
@@ -307,21 +315,10 @@ class Runs:
             await finish(self._access.release(lease))
 
 
-def _poisoned(t: Transcript) -> RunEnd:
-    return RunEnd(
-        status="poisoned",
-        usage=t.usage if t.usage.to_dict() else None,
-        cost=t.cost,
-        turns=t.turn,
-        error=f"it was started {t.starts} times in a row and never got an answer or a result; "
-        "find out why, then fork it",
-    )
-
-
 def _close_open_calls(session: Session) -> None:
     """A new message goes on from here: each open call gets a note in place of its result."""
     for c in session.transcript.open_calls:
-        session.record(result_event(c, error=interrupted_note(), error_type=INTERRUPTED))
+        session.record(result_event(c, error=OVERTAKEN, error_type=INTERRUPTED))
 
 
 def _cut(run_id: str, events: list[Event], at: int | None, at_turn: int | None) -> int | None:

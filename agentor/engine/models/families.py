@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any  # message parts are provider JSON
 
-from agentor.engine.messages import Message
+from agentor.engine.messages import Message, block_text
 
 ANTHROPIC, GEMINI, RESPONSES, OPENROUTER = "anthropic", "gemini", "responses", "openrouter"
 REASONING_CHAT, CHAT = "reasoning-chat", "chat"
@@ -87,7 +87,7 @@ def _assistant(message: Message, to: str) -> Message:
     out: Message = {"role": "assistant"}
     content = message.get("content")
     if isinstance(content, list):
-        content = _signed_blocks(content) if to == ANTHROPIC else _plain_text(content)
+        content = _signed_blocks(content) if to == ANTHROPIC else block_text(content)
     if content:
         out["content"] = content
     calls = message.get("tool_calls")
@@ -123,7 +123,3 @@ def _opaque(message: Message, to: str) -> dict[str, Any]:
 
 def _signed_blocks(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [b for b in blocks if b.get("type") != "text" or b.get("text")]
-
-
-def _plain_text(blocks: list[dict[str, Any]]) -> str:
-    return "".join(str(b.get("text", "")) for b in blocks if b.get("type") == "text")

@@ -47,6 +47,10 @@ def _load() -> Any:
         return module
 
 
+async def _litellm() -> Any:
+    return _loaded[0] if _loaded else await in_thread(_load)
+
+
 class LiteLLMModel:
     """A model by its LiteLLM name, such as `gpt-5-mini` or `anthropic/claude-sonnet-4-5`.
 
@@ -127,7 +131,7 @@ class LiteLLMModel:
             content = final.message.get("content")
             yield StreamChunk(text=content if isinstance(content, str) else "", final=final)
             return
-        litellm = await in_thread(_load)
+        litellm = await _litellm()
         request |= {"stream": True, "stream_options": {"include_usage": True}}
         parts, usage, response_id = Accumulator(), None, None
         response = None
@@ -173,7 +177,7 @@ class LiteLLMModel:
         return request
 
     async def _plain(self, request: dict[str, Any]) -> ModelResponse:
-        litellm = await in_thread(_load)
+        litellm = await _litellm()
         try:
             response = await litellm.acompletion(**request)
             choice = response.choices[0]
