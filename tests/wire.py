@@ -25,10 +25,11 @@ class Reply:
 
 
 class Wire:
-    """Use as a context manager; `requests` holds the JSON bodies that came."""
+    """Use as a context manager; `requests` holds the JSON bodies that came, `paths` where to."""
 
     def __init__(self, replies: Sequence[Reply]) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         waiting = list(replies)
         owner = self
 
@@ -39,6 +40,7 @@ class Wire:
                 """Quiet."""
 
             def do_POST(self) -> None:
+                owner.paths.append(self.path)
                 owner.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 reply = waiting.pop(0)
                 data = reply.text.encode()

@@ -11,7 +11,7 @@ from agentor.engine import strictjson
 
 Message = dict[str, Any]
 """One chat message in OpenAI's chat-completions shape: `role`, `content`, `tool_calls`, `tool_call_id` …
-with whatever more a provider gave (`thinking_blocks`, `reasoning_items`, `provider_specific_fields` …)."""
+with whatever more a provider gave (`thinking_blocks`, `response_items`, `provider_specific_fields` …)."""
 
 EMPTY_CHAIN = bytes(32)
 
@@ -38,6 +38,7 @@ class Usage:
     output_tokens: int = 0
     total_tokens: int = 0
     cached_input_tokens: int = 0  # part of input_tokens
+    cache_write_input_tokens: int = 0  # part of input_tokens
     reasoning_tokens: int = 0  # part of output_tokens
 
     def __add__(self, other: Usage) -> Usage:

@@ -21,30 +21,29 @@ if FOLDER.is_dir():
     assert spec.loader is not None
     tape_server = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tape_server)
-    NAMES = [
-        name
-        for name in tape_server.tape_names(FOLDER)
-        # Anthropic is always asked to stream; a tape of a plain answer cannot answer that.
-        if not (name.startswith("anthropic") and not tape_server.load_tape(name)["stream"])
-        # Cohere's own wire format needs LiteLLM's `cohere/` models, whose address cannot be a tape's.
-        and not name.startswith("cohere")
-        # LiteLLM drops the reasoning item of an answer that has a `phase` while streaming.
-        and "phase-streamed" not in name
-    ]
+    NAMES = tape_server.tape_names(FOLDER)
 else:
     NAMES = ["absent"]
 
 
+ROUTES = {  # (provider, api) -> LiteLLM's prefix and the path of its base URL
+    ("anthropic", "messages"): ("anthropic", ""),
+    ("cerebras", "chat"): ("cerebras", "/v1"),
+    ("cohere", "chat"): ("cohere_chat", "/v2/chat"),
+    ("deepseek", "chat"): ("deepseek", ""),
+    ("gemini", "generateContent"): ("gemini", "/v1beta"),
+    ("groq", "chat"): ("groq", "/openai/v1"),
+    ("mistral", "chat"): ("mistral", "/v1"),
+    ("openrouter", "chat"): ("openrouter", "/api/v1"),
+}
+
+
 def model_for(tape: dict[str, Any], base: str) -> LiteLLMModel:
-    api, provider, name = tape["api"], tape["provider"], tape["model"]
+    provider, api = tape["provider"], tape["api"]
+    prefix, path = ROUTES.get((provider, api), ("openai", "/v1"))
     settings = ModelSettings(max_tokens=64, responses_route=api == "responses")
-    prefix, url = {
-        "messages": ("anthropic", base),
-        "generateContent": ("gemini", f"{base}/v1beta"),
-        "responses": ("openai", f"{base}/v1"),
-        "chat": ("deepseek" if provider == "deepseek" else "openai", f"{base}/v1"),
-    }[api]
-    return LiteLLMModel(f"{prefix}/{name}", api_key="test-key", base_url=url, settings=settings)
+    model = f"{prefix}/{tape['model']}"
+    return LiteLLMModel(model, api_key="test-key", base_url=base + path, settings=settings)
 
 
 def tools_of(tape: dict[str, Any]) -> list[Tool]:

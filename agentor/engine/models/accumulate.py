@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any  # deltas are provider JSON
 
+from agentor.engine import strictjson
 from agentor.engine.messages import Message
 from agentor.engine.models.families import normalise
 
@@ -21,6 +22,9 @@ _KNOWN = {
     "function_call",
     "refusal",
 }
+
+
+_GROWING = ("text", "summary", "data")  # of a reasoning detail: these come in pieces
 
 
 class Accumulator:
@@ -48,6 +52,30 @@ class Accumulator:
             self._add_call(call)
         _merge(self._fields, delta.get("provider_specific_fields") or {})
         _merge(self._more, {k: v for k, v in delta.items() if k not in _KNOWN})
+
+    def add_anthropic(self, blocks: list[dict[str, Any]]) -> None:
+        """Take the content blocks of a plain answer of Anthropic's Messages API, in their order."""
+        for index, block in enumerate(blocks):
+            if block.get("type") == "text":
+                self._add_text(block.get("text") or "")
+            elif block.get("type") in ("thinking", "redacted_thinking"):
+                self._add_thinking({**block, "index": index})
+            elif block.get("type") == "tool_use":
+                function = {"name": block["name"], "arguments": strictjson.dumps(block.get("input") or {})}
+                self._add_call({"index": index, "id": block.get("id"), "function": function})
+
+    def add_details(self, pieces: list[dict[str, Any]]) -> None:
+        """Take the pieces of OpenRouter's `reasoning_details`; those of one index are one."""
+        whole: dict[Any, dict[str, Any]] = {}
+        for place, piece in enumerate(pieces):
+            item = whole.setdefault(piece.get("index", ("own", place)), {})
+            for key, value in piece.items():
+                if key in _GROWING and isinstance(item.get(key), str) and value:
+                    item[key] += value
+                elif value is not None:
+                    item[key] = value
+        if whole:
+            self._more["reasoning_details"] = list(whole.values())
 
     def _add_text(self, text: str) -> None:
         if self._blocks and self._blocks[-1]["type"] == "text":
@@ -89,8 +117,8 @@ class Accumulator:
         if fields := delta.get("provider_specific_fields"):
             call["provider_specific_fields"] = {**call.get("provider_specific_fields", {}), **fields}
 
-    def message(self) -> Message:
-        """The whole assistant message so far."""
+    def message(self, origin: str) -> Message:
+        """The whole assistant message so far, as one of this origin."""
         out: Message = {"role": "assistant", **self._more}
         if any(b["type"] != "text" for b in self._blocks):
             out["content"] = self._blocks
@@ -103,7 +131,7 @@ class Accumulator:
             out["tool_calls"] = self._calls
         if self._fields:
             out["provider_specific_fields"] = self._fields
-        return with_ids(normalise(out))
+        return with_ids(normalise(out, origin))
 
 
 def with_ids(message: Message) -> Message:

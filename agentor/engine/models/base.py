@@ -15,15 +15,20 @@ class ModelResponse:
 
     `message` is the assistant message exactly as it must be sent back in the next request, with no
     null values: text in `content`, calls in `tool_calls`, and every signed or opaque part that the
-    provider gave. `cost` is in US dollars, None where the price is unknown.
+    provider gave. `cost` is in US dollars, None where the price is unknown. `left_out` counts the
+    parts of earlier answers, by kind, that this request went without, since only another provider
+    can read them.
     """
 
     message: Message
     finish_reason: str = "stop"  # OpenAI's names: stop, tool_calls, length, content_filter
+    raw_finish_reason: str | None = None  # the provider's own word, where it has another one
     usage: Usage = field(default_factory=Usage)
+    estimated: bool = False  # the provider gave no usage; LiteLLM counted instead
     cost: float | None = None
     response_id: str | None = None
     model: str | None = None  # the model that answered, where it says so
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,84 +2,143 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any  # exceptions of libraries that this file does not import
 
 from agentor.errors import ModelError
 
-# By class name, so that nothing is imported. LiteLLM's classes also derive from the OpenAI SDK's.
+# By class name, so that nothing is imported. LiteLLM's classes also derive from the OpenAI SDK's,
+# and its error of a stream that broke derives from the one of an unavailable service: it is first.
 _LOST = {"MidStreamFallbackError", "IncompleteRead", "RemoteProtocolError"}
-_FINAL = {
-    "AuthenticationError",
-    "PermissionDeniedError",
-    "NotFoundError",
-    "BadRequestError",
-    "ContextWindowExceededError",
-    "ContentPolicyViolationError",
-    "UnprocessableEntityError",
-    "UnsupportedParamsError",
-    "BudgetExceededError",
+_TIMEOUT = "the provider did not answer in time; ModelSettings(timeout_s=...) sets how long to wait"
+_HINTS = {  # final: the same request would fail again
+    "AuthenticationError": "the API key is missing, wrong or expired; set the provider's key in the "
+    "environment or pass api_key=",
+    "PermissionDeniedError": "this key may not use this model; ask for access, or choose another model",
+    "NotFoundError": "the provider does not know this model or address; check model= and base_url=",
+    "ContextWindowExceededError": "the conversation is longer than the model can take; fork the run at an "
+    "earlier turn, or choose a model with a larger context window",
+    "ContentPolicyViolationError": "the provider's content policy refuses this conversation; change it",
+    "UnsupportedParamsError": "the model does not take one of the settings; leave it out of model_settings",
+    "UnprocessableEntityError": "the provider refuses the request as it is, and would refuse it again",
+    "BadRequestError": "the provider refuses the request as it is, and would refuse it again",
+    "BudgetExceededError": "LiteLLM's own budget is used up; raise litellm.max_budget",
+    "QuotaExceededError": "the account's quota or credit is used up; add credit, then resume the run",
 }
-_RETRYABLE = {
-    "Timeout",
-    "APITimeoutError",
-    "RateLimitError",
-    "InternalServerError",
-    "BadGatewayError",
-    "ServiceUnavailableError",
-    "APIConnectionError",
-    "TimeoutException",
-    "TransportError",
-    "ConnectionError",
-    "TimeoutError",
+_PASSING = {  # worth another try, later
+    "Timeout": _TIMEOUT,
+    "APITimeoutError": _TIMEOUT,
+    "RateLimitError": "the provider's rate limit is reached; resume the run later",
+    "InternalServerError": "the provider failed; resume the run later",
+    "BadGatewayError": "the provider cannot be reached through its gateway; resume the run later",
+    "ServiceUnavailableError": "the provider is overloaded or down; resume the run later",
+    "APIConnectionError": "the provider cannot be reached; check the network and base_url=, then resume",
+    "TimeoutException": _TIMEOUT,
+    "TransportError": "the connection failed; check the network and base_url=, then resume the run",
+    "ConnectionError": "the connection failed; check the network and base_url=, then resume the run",
+    "TimeoutError": _TIMEOUT,
 }
-_HINTS = {
-    "AuthenticationError": "set the provider's API key in the environment, or pass api_key=",
-    "PermissionDeniedError": "this key may not use this model",
-    "NotFoundError": "check the model's name and base_url",
-    "ContextWindowExceededError": "the conversation is longer than the model can take",
-    "RateLimitError": "the provider's rate limit is reached",
-    "BadRequestError": "the provider refuses the request; it would refuse it again",
+_BROKEN_ENDS = {  # a provider's word for an end that is no answer
+    "MALFORMED_FUNCTION_CALL",
+    "MALFORMED_RESPONSE",
+    "UNEXPECTED_TOOL_CALL",
+    "TOO_MANY_TOOL_CALLS",
+    "MISSING_THOUGHT_SIGNATURE",
+    "ERROR",
+    "error",
+    "network_error",
 }
+_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low")
+_RETRY_DELAY = re.compile(r'"retryDelay":\s*"([0-9.]+)s"')  # in the body of Google's errors
 
 
-def as_model_error(error: Exception, model: str, *, streaming: bool) -> ModelError:
+def as_model_error(error: Exception, model: str, *, streaming: bool, said: str | None = None) -> ModelError:
     """What failed, whether a repeat may help, and what to do.
 
     A fault inside LiteLLM while a stream is read (it raises `ValueError` or `AttributeError` there
     where a provider sends an error in the middle) counts as a lost stream.
+
+    Args:
+        said: The provider's own error in the middle of the stream, where it was seen.
     """
     if isinstance(error, ModelError):
         return error
     names = [cls.__name__ for cls in type(error).__mro__]
     status = _status(error)
     if names[0] in _LOST or (streaming and not hasattr(error, "status_code") and "OSError" not in names):
-        return _make(error, model, "LostStream", True, status, "the answer broke off")
-    kind = next((name for name in names if name in _FINAL or name in _RETRYABLE), names[0])
-    retryable = kind in _RETRYABLE or (status is not None and status >= 500)
-    if kind in _FINAL or status in (403, 413, 422) or "insufficient_quota" in str(error):
-        retryable = False
-    return _make(error, model, kind, retryable, status, _HINTS.get(kind, ""))
+        text = f"the answer broke off: {said or _text(error)}"
+        return _make(error, model, "LostStream", text, retryable=True, status=status)
+    kind = next((name for name in names if name in _HINTS or name in _PASSING), names[0])
+    text = _text(error)
+    if _QUOTA.search(text):
+        kind = "QuotaExceededError"
+    elif status == 403 and kind not in _HINTS:  # LiteLLM has a class of its own for few providers' 403
+        kind = "PermissionDeniedError"
+    elif status in (413, 422) and kind not in _HINTS:
+        kind = "UnprocessableEntityError"
+    retryable = kind not in _HINTS and (kind in _PASSING or (status is not None and status >= 500))
+    if retryable and "has no attribute" in text:
+        return unreadable(model, error)
+    hint = _HINTS.get(kind) or _PASSING.get(kind) or ("the provider failed; resume the run later")
+    return _make(error, model, kind, f"{hint}: {text}", retryable=retryable, status=status)
 
 
-def lost_stream(model: str, reason: str) -> ModelError:
-    """A stream that ended without saying that it is over."""
+def broken_off(model: str, reason: str) -> ModelError:
+    """An answer that ended without saying that it is over."""
     return ModelError(reason, error_type="LostStream", retryable=True, provider=_provider(model), model=model)
 
 
-def _make(
-    error: Exception, model: str, kind: str, retryable: bool, status: int | None, hint: str
-) -> ModelError:
-    text = " ".join(str(error).split())[:1000] or type(error).__name__
+def unreadable(model: str, error: Exception) -> ModelError:
+    """A whole answer that LiteLLM, or we, cannot read: asking again would pay for the same."""
     return ModelError(
-        f"{hint}: {text}" if hint else text,
+        "the provider's answer cannot be read; is base_url= that of this provider's API? "
+        f"({type(error).__name__}: {_text(error)})",
+        error_type="UnreadableAnswer",
+        provider=_provider(model),
+        model=model,
+    )
+
+
+def check_ending(model: str, reason: str) -> None:
+    """Nothing, for an end that a provider meant.
+
+    Raises:
+        ModelError: the provider gave up on the answer; retryable.
+    """
+    if reason in _BROKEN_ENDS:
+        raise ModelError(
+            f"the provider gave up on the answer: {reason}",
+            error_type="BrokenAnswer",
+            retryable=True,
+            provider=_provider(model),
+            model=model,
+        )
+
+
+def _make(
+    error: Exception, model: str, kind: str, text: str, *, retryable: bool, status: int | None
+) -> ModelError:
+    headers = _headers(error)
+    request_id = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
+    return ModelError(
+        text,
         error_type=kind,
         retryable=retryable,
-        retry_after_s=_retry_after_s(error),
+        retry_after_s=_retry_after_s(headers, text),
         provider=getattr(error, "llm_provider", None) or _provider(model),
         model=model,
         status=status,
-        request_id=_headers(error).get("x-request-id") or _headers(error).get("request-id"),
+        request_id=request_id,
     )
+
+
+_REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split())[:1000] or type(error).__name__
 
 
 def _provider(model: str) -> str | None:
@@ -99,12 +158,22 @@ def _headers(error: Exception) -> dict[str, str]:
         for name in ("litellm_response_headers", "headers"):
             headers: Any = getattr(owner, name, None)
             if headers:
-                return {str(k).lower(): str(v) for k, v in dict(headers).items()}
+                return {
+                    str(k).lower().removeprefix("llm_provider-"): str(v) for k, v in dict(headers).items()
+                }
     return {}
 
 
-def _retry_after_s(error: Exception) -> float | None:
+def _retry_after_s(headers: dict[str, str], text: str) -> float | None:
+    """`retry-after-ms`, or `Retry-After` as seconds or as a date (RFC 9110, 10.2.3), or Google's."""
     try:
-        return float(_headers(error)["retry-after"])
-    except (KeyError, ValueError):
+        if "retry-after-ms" in headers:
+            return float(headers["retry-after-ms"]) / 1000
+        if (value := headers.get("retry-after")) is not None:
+            if re.fullmatch(r"[0-9.]+", value):
+                return float(value)
+            return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
         return None
+    found = _RETRY_DELAY.search(text)
+    return float(found.group(1)) if found else None

@@ -1,72 +1,143 @@
-"""Which family of providers a model belongs to, and what that family may be sent."""
+"""Which family of providers a model belongs to, and what makes its messages its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from dataclasses import dataclass
 from typing import Any  # message parts are provider JSON
+from urllib.parse import urlsplit
 
-from agentor.engine.messages import Message, block_text
+from agentor.engine.messages import Message
 
 ANTHROPIC, GEMINI, RESPONSES, OPENROUTER = "anthropic", "gemini", "responses", "openrouter"
-REASONING_CHAT, CHAT = "reasoning-chat", "chat"
+CHAT = "chat"
 
-_BY_PREFIX = {
-    "anthropic": ANTHROPIC,
-    "gemini": GEMINI,
-    "openrouter": OPENROUTER,
-    # These read their own `reasoning_content` again; others reject the key.
-    "deepseek": REASONING_CHAT,
-    "moonshot": REASONING_CHAT,
-    "ollama_chat": REASONING_CHAT,
-    "zai": REASONING_CHAT,
+# These read their own reasoning again, under the key that they give it; others reject the key.
+_REASONING_KEYS = {
+    "cerebras": "reasoning",
+    "dashscope": "reasoning_content",
+    "deepseek": "reasoning_content",
+    "fireworks_ai": "reasoning_content",
+    "groq": "reasoning",
+    "hosted_vllm": "reasoning_content",
+    "minimax": "reasoning_content",
+    "moonshot": "reasoning_content",
+    "ollama_chat": "reasoning_content",
+    "zai": "reasoning_content",
 }
-_REASONING_MODELS = ("gpt-5", "o1", "o3", "o4")  # OpenAI's, by the beginning of their names
-_CALL_KEYS = ("id", "type", "function")
+_REASONING_MODELS = ("gpt-5", "gpt-6", "o1", "o3", "o4")  # OpenAI's, by the beginning of their names
+_CLAUDE_HOSTS, _GEMINI_HOSTS = ("", "bedrock", "vertex_ai", "azure_ai"), ("", "vertex_ai")
 
 
-def family(model: str, *, responses: bool = False) -> str:
-    """The family of a LiteLLM model string.
+@dataclass(frozen=True, slots=True)
+class CallIds:
+    """What a provider takes as the id of a tool call; other ids are mapped, always to the same one."""
+
+    pattern: re.Pattern[str]
+    prefix: str
+    size: int
+
+    def fit(self, call_id: str) -> str:
+        """The id itself where it is valid, else one made of its SHA-256."""
+        if self.pattern.fullmatch(call_id):
+            return call_id
+        number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "replace")).digest()[:16], "big")
+        letters = ""
+        while len(letters) < self.size - len(self.prefix):
+            number, place = divmod(number, 36)
+            letters += "0123456789abcdefghijklmnopqrstuvwxyz"[place]
+        return self.prefix + letters
+
+
+# From the providers' API references and error messages.
+_PLAIN = CallIds(re.compile(r"[A-Za-z0-9_-]{1,64}"), "call_", 29)  # Anthropic, Bedrock, Responses
+_OPENAI = CallIds(re.compile(r".{1,40}", re.DOTALL), "call_", 29)
+_MISTRAL = CallIds(re.compile(r"[A-Za-z0-9]{9}"), "", 9)
+_ANY = CallIds(re.compile(r".+", re.DOTALL), "call_", 29)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who is asked: the family that decides the shape, and the origin that can read signed parts.
+
+    Each message that a model of ours answers says under `origin` whose it is. What a provider
+    signed or encrypted goes back to its own origin only.
+    """
+
+    family: str
+    origin: str
+    reasoning_key: str | None  # where this provider reads plain reasoning again
+    call_ids: CallIds
+    always_thinks: bool = False  # its tool calls want a reasoning beside them, be it empty
+
+    def owns(self, message: Message) -> bool:
+        """True for this origin's own message; one that does not say whose it is goes by its shape."""
+        return message.get("origin") in (None, self.origin)
+
+
+def target(model: str, *, responses: bool = False, base_url: str | None = None) -> Target:
+    """Who a LiteLLM model string asks.
 
     Args:
-        responses: The model is asked over OpenAI's Responses API.
+        responses: The model is asked over the Responses API.
+        base_url: Where that is not the provider's own address. Two servers of the OpenAI kind are
+            told apart by its host; its port may change between the processes of one run.
     """
+    provider, name = split_name(model)
+    host = urlsplit(base_url).hostname if base_url else None
+    home = provider if host is None else f"{provider or 'openai'}@{host}"
     if responses:
-        return RESPONSES
-    prefix, _, rest = model.partition("/")
-    if not rest:
-        prefix, rest = "", model
-    if prefix in ("bedrock", "vertex_ai", ""):
-        if "claude" in rest:
-            return ANTHROPIC
-        if rest.startswith("gemini"):
-            return GEMINI
-    return _BY_PREFIX.get(prefix, CHAT)
+        return Target(RESPONSES, f"responses:{home or 'openai'}", None, _PLAIN)
+    if provider == "anthropic" or (provider in _CLAUDE_HOSTS and "claude" in name):
+        return Target(ANTHROPIC, ANTHROPIC, None, _PLAIN)
+    if provider == "gemini" or (provider in _GEMINI_HOSTS and name.startswith("gemini")):
+        return Target(GEMINI, GEMINI, None, _ANY)
+    if provider == "openrouter":
+        vendor = name.partition("/")[0]
+        return Target(OPENROUTER, f"openrouter:{vendor}", None, _OPENAI if vendor == "openai" else _PLAIN)
+    if provider in ("openai", "") and host is None:
+        return Target(CHAT, "openai", None, _OPENAI)
+    if provider == "bedrock":
+        return Target(CHAT, provider, None, _PLAIN)
+    if provider == "mistral":
+        return Target(CHAT, provider, None, _MISTRAL)
+    key = "reasoning_content" if provider in ("openai", "") else _REASONING_KEYS.get(provider)
+    return Target(CHAT, home, key, _ANY, always_thinks=provider == "deepseek")
+
+
+def split_name(model: str) -> tuple[str, str]:
+    """A LiteLLM model string as provider (empty where it names none) and model."""
+    provider, slash, name = model.partition("/")
+    return (provider, name) if slash else ("", model)
 
 
 def is_openai_reasoning(model: str) -> bool:
     """True for OpenAI's own reasoning models, which keep their reasoning over the Responses API."""
-    prefix, _, rest = model.partition("/")
-    name = rest if prefix == "openai" else model
+    provider, name = split_name(model)
+    name = name if provider == "openai" else model
     return name.startswith(_REASONING_MODELS) and not name.startswith("gpt-5-chat")
 
 
-def normalise(message: dict[str, Any]) -> Message:
+def normalise(message: dict[str, Any], origin: str) -> Message:
     """A provider's assistant message as it goes into the log: no nulls, no duplicates, no noise."""
-    kept: Message = {}
+    kept: Message = {"role": "assistant"}
     for key, value in message.items():
-        if (
-            value is None
-            or key in ("function_call", "refusal")
-            or (value in ([], {}, "") and key != "content")
-        ):
-            continue
-        kept[key] = value
-    kept["role"] = "assistant"
+        dropped = value is None or key in ("role", "function_call", "refusal")
+        if not dropped and (key == "content" or value not in ([], {}, "")):
+            kept[key] = value
     if "tool_calls" in kept:
         kept["tool_calls"] = [_without_nulls(c, "index") for c in kept["tool_calls"]]
     fields = kept.pop("provider_specific_fields", None)
     if isinstance(fields, dict) and (fields := _without_nulls(fields, *_REPEATED)):
         kept["provider_specific_fields"] = fields
+    if message.get("refusal") and not kept.get("content"):
+        kept["content"] = message["refusal"]
+    if kept.get("reasoning") == kept.get("reasoning_content"):
+        kept.pop("reasoning", None)
+    elif isinstance(kept.get("reasoning"), str):
+        kept.setdefault("reasoning_content", kept.pop("reasoning"))
+    kept["origin"] = origin
     return kept
 
 
@@ -76,50 +147,3 @@ _REPEATED = ("citations", "thinking_blocks", "reasoningContent", "reasoningConte
 
 def _without_nulls(item: dict[str, Any], *drop: str) -> dict[str, Any]:
     return {k: v for k, v in item.items() if k not in drop and v is not None and v != []}
-
-
-def project(messages: Sequence[Message], to: str) -> list[Message]:
-    """The conversation as this family may be sent it; the messages themselves are not changed."""
-    return [_assistant(m, to) if m.get("role") == "assistant" else m for m in messages]
-
-
-def _assistant(message: Message, to: str) -> Message:
-    out: Message = {"role": "assistant"}
-    content = message.get("content")
-    if isinstance(content, list):
-        content = _signed_blocks(content) if to == ANTHROPIC else block_text(content)
-    if content:
-        out["content"] = content
-    calls = message.get("tool_calls")
-    if calls:
-        keys = (*_CALL_KEYS, "provider_specific_fields") if to == GEMINI else _CALL_KEYS
-        out["tool_calls"] = [{k: call[k] for k in keys if k in call} for call in calls]
-    if "content" not in out and (to == GEMINI or not calls):
-        out["content"] = ""  # Gemini drops a message without; others want content or calls
-    out.update(_opaque(message, to))
-    return out
-
-
-def _opaque(message: Message, to: str) -> dict[str, Any]:
-    fields: dict[str, Any] = message.get("provider_specific_fields") or {}
-    if to == ANTHROPIC:
-        blocks = message.get("thinking_blocks")
-        listed = isinstance(message.get("content"), list)
-        return {"thinking_blocks": blocks} if blocks and not listed else {}
-    if to == GEMINI:
-        signatures = fields.get("thought_signatures")
-        return {"provider_specific_fields": {"thought_signatures": signatures}} if signatures else {}
-    if to == RESPONSES:
-        own = {"reasoning_items": message["reasoning_items"]} if "reasoning_items" in message else {}
-        replay = {k: v for k, v in fields.items() if k in ("phase", "openai_responses_replay")}
-        return {**own, "provider_specific_fields": replay} if replay else own
-    if to == OPENROUTER:
-        details = message.get("reasoning_details") or fields.get("reasoning_details")
-        return {"reasoning_details": details} if details else {}
-    if to == REASONING_CHAT and "reasoning_content" in message:
-        return {"reasoning_content": message["reasoning_content"]}
-    return {}
-
-
-def _signed_blocks(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [b for b in blocks if b.get("type") != "text" or b.get("text")]

@@ -8,13 +8,15 @@ import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any  # LiteLLM is imported late and is not typed for us
 
-from agentor.engine.messages import Message, Usage
+from agentor.engine.messages import Message
 from agentor.engine.models import families
-from agentor.engine.models.accumulate import Accumulator, with_ids
 from agentor.engine.models.base import ModelResponse, StreamChunk
-from agentor.engine.models.failures import as_model_error, lost_stream
+from agentor.engine.models.completions import ChatRoute
+from agentor.engine.models.responses_route import ResponsesRoute
 from agentor.engine.models.settings import ModelSettings
 from agentor.engine.threads import in_thread
 
@@ -24,6 +26,7 @@ _OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADER
 _NOISE = (  # what pydantic says of LiteLLM's own types, at its first call
     r".*on TypedDict class .*`ReadOnly`",
     r"Accessing the 'model_\w+' attribute on the instance is deprecated",
+    r"Pydantic serializer warnings",
 )
 _OURS = ("timeout_s", "responses_route", "extra_headers")  # not LiteLLM's names, or not for the log
 
@@ -57,6 +60,14 @@ class LiteLLMModel:
     LiteLLM's own retries are off: a failed call is an event of the run. The assistant message is
     kept whole and sent back as its provider needs it. OpenAI's reasoning models are asked over the
     Responses API with their reasoning encrypted in the answer and nothing stored at OpenAI.
+
+    Args:
+        api_key: Else LiteLLM looks in the environment.
+        base_url: A server of your own, or a proxy; else the provider's address.
+        settings: What each request asks for besides the conversation.
+
+    Raises:
+        ValueError: a setting that the API of this model does not have.
     """
 
     def __init__(
@@ -74,24 +85,18 @@ class LiteLLMModel:
         wanted = settings.responses_route
         if wanted is None:
             wanted = base_url is None and families.is_openai_reasoning(model)
-        self._family = families.family(model, responses=wanted)
-        self._request: dict[str, Any] = {
-            "model": f"openai/responses/{model.removeprefix('openai/')}" if wanted else model,
+        target = families.target(model, responses=wanted, base_url=base_url)
+        fixed = {
+            "model": model,
             "api_key": api_key,
             "api_base": base_url,
             "timeout": settings.timeout_s,
             "extra_headers": settings.extra_headers,
             **{k: v for k, v in given.items() if k not in _OURS},
         }
-        self._request = {k: v for k, v in self._request.items() if v is not None}
-        self._request |= {"max_retries": 0, "num_retries": 0}
-        if self._family == families.RESPONSES:
-            self._request = {"include": ["reasoning.encrypted_content"], "store": False} | self._request
-        if self._family == families.GEMINI:
-            self._request["thought_signature_in_tool_call_id"] = False
-        # Without streaming, LiteLLM loses the order of thinking and text; with it, OpenRouter's signatures.
-        self._always_streams = self._family == families.ANTHROPIC
-        self._never_streams = self._family == families.OPENROUTER
+        fixed = {k: v for k, v in fixed.items() if v is not None} | {"max_retries": 0, "num_retries": 0}
+        route = ResponsesRoute if wanted else ChatRoute
+        self._route: ResponsesRoute | ChatRoute = route(model, target, fixed)
 
     def preload(self) -> None:
         """Begin LiteLLM's import on a thread; the first call waits for it."""
@@ -108,11 +113,13 @@ class LiteLLMModel:
         Raises:
             ModelError: the call failed; it says whether a repeat may help.
         """
-        if self._always_streams:
+        if self._route.always_streams:
             async for chunk in self.stream(messages, tools, response_format):
                 if chunk.final is not None:
                     return chunk.final
-        return await self._plain(self._ask(messages, tools, response_format))
+        request, left_out = self._route.request(messages, tools, response_format)
+        answer = await self._route.plain(await _litellm(), request)
+        return replace(answer, left_out=left_out) if left_out else answer
 
     async def stream(
         self,
@@ -125,101 +132,9 @@ class LiteLLMModel:
         Raises:
             ModelError: as `complete`; `LostStream` where it broke off.
         """
-        request = self._ask(messages, tools, response_format)
-        if self._never_streams:
-            final = await self._plain(request)
-            content = final.message.get("content")
-            yield StreamChunk(text=content if isinstance(content, str) else "", final=final)
-            return
-        litellm = await _litellm()
-        request |= {"stream": True, "stream_options": {"include_usage": True}}
-        parts, usage, response_id = Accumulator(), None, None
-        response = None
-        try:
-            response = await litellm.acompletion(**request)
-            async for chunk in response:
-                response_id = response_id or getattr(chunk, "id", None)
-                usage = getattr(chunk, "usage", None) or usage
-                for choice in chunk.choices[:1]:
-                    delta = choice.delta.model_dump(exclude_none=True)
-                    parts.add(delta)
-                    parts.finish_reason = choice.finish_reason or parts.finish_reason
-                    text, reasoning = delta.get("content"), delta.get("reasoning_content")
-                    if text or reasoning:
-                        yield StreamChunk(text=text or "", reasoning=reasoning or "")
-        except Exception as error:
-            raise as_model_error(error, self.model, streaming=response is not None) from error
-        finally:
-            if response is not None and (close := getattr(response, "aclose", None)) is not None:
-                await close()
-        message = parts.message()
-        if parts.finish_reason is None:
-            raise lost_stream(self.model, "the stream ended without a finish reason")
-        if len(message) == 1 and not _usage(usage).output_tokens:
-            # LiteLLM gives a body that is no stream as an empty answer with a normal end.
-            raise lost_stream(self.model, "the stream held no answer")
-        yield StreamChunk(final=self._answer(litellm, message, parts.finish_reason, usage, response_id))
-
-    def _ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[dict[str, Any]] | None,
-        response_format: dict[str, Any] | None,
-    ) -> dict[str, Any]:
-        request = {**self._request, "messages": families.project(messages, self._family)}
-        if tools:
-            request["tools"] = list(tools)
-        else:
-            request.pop("tool_choice", None)
-            request.pop("parallel_tool_calls", None)
-        if response_format:
-            request["response_format"] = response_format
-        return request
-
-    async def _plain(self, request: dict[str, Any]) -> ModelResponse:
-        litellm = await _litellm()
-        try:
-            response = await litellm.acompletion(**request)
-            choice = response.choices[0]
-            message = with_ids(families.normalise(choice.message.model_dump(exclude_none=True)))
-        except Exception as error:
-            raise as_model_error(error, self.model, streaming=False) from error
-        if choice.finish_reason is None:
-            raise lost_stream(self.model, "the answer has no finish reason")
-        usage = getattr(response, "usage", None)
-        return self._answer(litellm, message, choice.finish_reason, usage, response.id)
-
-    def _answer(
-        self, litellm: Any, message: Message, reason: str, usage: Any, response_id: str | None
-    ) -> ModelResponse:
-        return ModelResponse(
-            message=message,
-            finish_reason=reason,
-            usage=_usage(usage),
-            cost=self._cost(litellm, usage),
-            response_id=response_id,
-        )
-
-    def _cost(self, litellm: Any, usage: Any) -> float | None:
-        if usage is None:
-            return None
-        try:
-            litellm.get_model_info(self.model)
-            response = litellm.ModelResponse(model=self.model, usage=usage)
-            return float(litellm.completion_cost(completion_response=response, model=self.model))
-        except Exception:  # LiteLLM raises many kinds where it has no price
-            return None
-
-
-def _usage(usage: Any) -> Usage:
-    if usage is None:
-        return Usage()
-    prompt = getattr(usage, "prompt_tokens_details", None)
-    answer = getattr(usage, "completion_tokens_details", None)
-    return Usage(
-        input_tokens=getattr(usage, "prompt_tokens", 0) or 0,
-        output_tokens=getattr(usage, "completion_tokens", 0) or 0,
-        total_tokens=getattr(usage, "total_tokens", 0) or 0,
-        cached_input_tokens=getattr(prompt, "cached_tokens", 0) or 0,
-        reasoning_tokens=getattr(answer, "reasoning_tokens", 0) or 0,
-    )
+        request, left_out = self._route.request(messages, tools, response_format)
+        async with aclosing(self._route.stream(await _litellm(), request)) as chunks:
+            async for chunk in chunks:
+                if chunk.final is not None and left_out:
+                    chunk = replace(chunk, final=replace(chunk.final, left_out=left_out))
+                yield chunk

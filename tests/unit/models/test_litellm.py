@@ -11,10 +11,13 @@ from wire import Reply, Wire, anthropic_stream, chat, chat_stream
 from agentor import Agentor, LiteLLMModel, MemoryStore, ModelSettings
 from agentor.engine.events import Generation, Retry, TextDelta
 from agentor.engine.messages import Usage
+from agentor.engine.models.responses_route import ResponsesRoute
 from agentor.errors import ModelError
 
 USER = [{"role": "user", "content": "hi"}]
 CALL = {"id": "call_9", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+
+WHOLE = {"role": "assistant", "content": "yes", "tool_calls": [CALL]}
 
 
 def add(a: int) -> int:
@@ -34,7 +37,7 @@ async def test_a_plain_answer_is_kept_whole_with_its_usage() -> None:
     }
     with Wire([chat({"content": "yes", "tool_calls": [CALL]}, "tool_calls", **details)]) as wire:
         answer = await openai(wire, temperature=0.5, seed=7, extra_headers={"x-a": "b"}).complete(USER)
-    assert answer.message == {"role": "assistant", "content": "yes", "tool_calls": [CALL]}
+    assert answer.message == {**WHOLE, "origin": "openai@127.0.0.1"}
     assert answer.finish_reason == "tool_calls"
     assert answer.usage == Usage(
         input_tokens=10, output_tokens=5, total_tokens=15, cached_input_tokens=4, reasoning_tokens=3
@@ -53,7 +56,7 @@ async def test_a_stream_gives_pieces_and_the_same_whole() -> None:
     assert [c.text for c in chunks if c.text] == ["ye", "s"]
     final = chunks[-1].final
     assert final is not None
-    assert final.message == {"role": "assistant", "content": "yes", "tool_calls": [CALL]}
+    assert final.message == {**WHOLE, "origin": "openai@127.0.0.1"}
     assert final.usage.total_tokens == 15
 
 
@@ -142,14 +145,42 @@ async def test_a_lost_stream_is_tried_again_and_never_an_answer() -> None:
     assert any(isinstance(e, TextDelta) for e in events)
 
 
-def test_reasoning_models_of_openai_go_over_the_responses_route_with_nothing_stored() -> None:
-    own = LiteLLMModel("gpt-5-mini")._request
-    assert own["model"] == "openai/responses/gpt-5-mini"
-    assert (own["include"], own["store"]) == (["reasoning.encrypted_content"], False)
-    off = LiteLLMModel("gpt-5-mini", settings=ModelSettings(responses_route=False))._request
-    assert off["model"] == "gpt-5-mini"
-    compatible = LiteLLMModel("openai/gpt-5-mini", base_url="http://127.0.0.1:1/v1")._request
-    assert compatible["model"] == "openai/gpt-5-mini"
+async def test_reasoning_models_of_openai_go_over_the_responses_route_with_nothing_stored() -> None:
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
+    body = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "output": [item]}
+    settings = ModelSettings(responses_route=True, reasoning_effort="low", max_tokens=99, verbosity="low")
+    with Wire([Reply(body)]) as wire:
+        await LiteLLMModel("gpt-5-mini", api_key="k", base_url=f"{wire.url}/v1", settings=settings).complete(
+            USER
+        )
+    (request,) = wire.requests
+    assert wire.paths == ["/v1/responses"]
+    assert (request["include"], request["store"]) == (["reasoning.encrypted_content"], False)
+    assert (request["reasoning"], request["max_output_tokens"]) == ({"effort": "low"}, 99)
+    assert request["text"] == {"verbosity": "low"}
+    assert (request["model"], request["input"]) == ("gpt-5-mini", USER)
+
+
+@pytest.mark.parametrize(
+    ("model", "route", "responses"),
+    [
+        ("gpt-5-mini", None, True),
+        ("openai/o3", None, True),
+        ("gpt-4o", None, False),
+        ("gpt-5-mini", False, False),
+        ("gpt-4o", True, True),
+    ],
+)
+def test_the_responses_route_is_for_reasoning_models_or_for_who_asks(
+    model: str, route: bool | None, responses: bool
+) -> None:
+    made = LiteLLMModel(model, settings=ModelSettings(responses_route=route))
+    assert isinstance(made._route, ResponsesRoute) is responses
+
+
+def test_a_setting_that_the_responses_api_does_not_have_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"seed.*responses_route=False"):
+        LiteLLMModel("gpt-5-mini", settings=ModelSettings(seed=7))
 
 
 def test_settings_that_are_not_set_are_not_sent_and_headers_are_not_recorded() -> None:
