@@ -19,7 +19,7 @@ from agentor.engine.result import RunResult
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Store
 from agentor.engine.threads import background
-from agentor.inputs import Input, built_model, count, is_batch, json_object, messages_of
+from agentor.inputs import Input, built_fallbacks, built_model, count, is_batch, json_object, messages_of
 from agentor.schema import output_parser, output_schema
 from agentor.tools import resolve_tools
 
@@ -44,6 +44,8 @@ class Agentor:
         api_key, base_url: For a model given as a string; else from the environment.
         durability: `"best_effort"` goes on when the store fails and says so in the result;
             `"strict"` stops with `StoreError` before anything acts on what is not saved.
+        fallback_models: Asked in their order when the model before has failed for good; the run goes
+            on with the first one that answers. A string gets what of `model_settings` any provider takes.
         metadata: A JSON object, kept in each run's first record.
         tracer: A callable that gets each event after it is saved.
         enable_tracing: True requires a tracer; without a `tracer` nothing leaves the process.
@@ -69,6 +71,7 @@ class Agentor:
         api_key: str | None = None,
         base_url: str | None = None,
         durability: Literal["best_effort", "strict"] = "best_effort",
+        fallback_models: Sequence[str | Model] = (),
         metadata: dict[str, Any] | None = None,
         enable_tracing: bool = False,
         tracer: Observer | None = None,
@@ -96,6 +99,7 @@ class Agentor:
         spec = AgentSpec(
             name=name,
             model=self.model,
+            fallbacks=built_fallbacks(fallback_models, self.model, model_settings),
             instructions=instructions,
             tools={tool.name: tool for tool in self.tools},
             response_format=None if output_type is None else output_schema(output_type),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any  # metadata is the user's own JSON
 
 from agentor.engine import strictjson
+from agentor.engine.calls import name_of
 from agentor.engine.messages import Message
 from agentor.engine.models import Model
 from agentor.engine.models.litellm import LiteLLMModel
@@ -30,6 +31,23 @@ def built_model(
             f"{', '.join(unused)}: only for a model given as a string; set it on the model object"
         )
     return model
+
+
+def built_fallbacks(
+    fallbacks: Sequence[str | Model], first: Model, settings: ModelSettings | None
+) -> tuple[Model, ...]:
+    """The models to ask when `first` fails for good; a string gets the settings that any provider takes.
+
+    Raises:
+        TypeError: no model string and no model.
+        ValueError: two models of one name, which the log could not tell apart.
+    """
+    portable = None if settings is None else settings.portable()
+    built = tuple(built_model(m, portable if isinstance(m, str) else None, None, None) for m in fallbacks)
+    names = [name_of(m) for m in (first, *built)]
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"fallback_models names a model twice: {', '.join(sorted(doubled))}")
+    return built
 
 
 def messages_of(input: Input | list[str]) -> list[Message]:

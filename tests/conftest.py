@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,15 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says something about the machine only.
 settings.register_profile("agentor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("agentor")
+
+
+@pytest.fixture(autouse=True)
+def _imports_end_with_their_test() -> Iterator[None]:
+    """LiteLLM's import on a thread must not meet the warning filters of another test."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "agentor-import":
+            thread.join()
 
 
 @pytest.hookimpl(tryfirst=True)

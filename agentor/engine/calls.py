@@ -22,6 +22,7 @@ class AgentSpec:
 
     name: str
     model: Model
+    fallbacks: tuple[Model, ...] = ()
     instructions: str | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict)
     response_format: dict[str, Any] | None = None
@@ -33,11 +34,30 @@ class AgentSpec:
 
     @property
     def model_name(self) -> str:
-        return str(getattr(self.model, "model", None) or type(self.model).__name__)
+        return name_of(self.model)
+
+    @property
+    def model_names(self) -> list[str]:
+        return [name_of(model) for model in (self.model, *self.fallbacks)]
+
+    def chosen(self, fallback: str | None) -> Model:
+        """The model that a run goes on with: the fallback of this name, else the first one."""
+        return next((m for m in self.fallbacks if name_of(m) == fallback), self.model)
+
+    def next_after(self, model: Model) -> Model | None:
+        """The model to ask once this one has failed for good."""
+        models = [self.model, *self.fallbacks]
+        place = models.index(model) + 1
+        return models[place] if place < len(models) else None
 
     def on_crash(self, tool_name: str) -> str:
         tool = self.tools.get(tool_name)
         return "rewind" if tool is None else tool.on_crash
+
+
+def name_of(model: Model) -> str:
+    """What a model is called in the log."""
+    return str(getattr(model, "model", None) or type(model).__name__)
 
 
 class Refused(Exception):

@@ -146,8 +146,11 @@ class Generation(Event):
     rest: dict[str, Any] | None = None  # "message" in the log: every other key of the message
     usage: Usage | None = None
     cost: float | None = None
-    finish_reason: str | None = None
+    finish_reason: str | None = None  # OpenAI's names: stop, tool_calls, length, content_filter
+    raw_finish_reason: str | None = None  # the provider's own word, where it has another one
     response_id: str | None = None
+    estimated: bool | None = None  # True: the provider gave no usage, it was counted for it
+    left_out: dict[str, int] | None = None  # parts of other providers that the request went without
     params: dict[str, Any] | None = None  # None: as in the generation before
     sent: dict[str, Any] | None = None
     time_to_first_chunk: float | None = None
@@ -205,7 +208,7 @@ def split_message(message: Message) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry(Event):
-    """A model call failed and will be tried again after `wait_s` seconds."""
+    """A model call failed and will be tried again after `wait_s` seconds, or by another model."""
 
     type: str = "retry"
     turn: int = 0
@@ -213,7 +216,8 @@ class Retry(Event):
     error: str | None = None
     error_type: str | None = None
     wait_s: float | None = None
-    model: str | None = None
+    model: str | None = None  # the one that failed
+    fallback: str | None = None  # the model that is asked from here on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any  # arguments are JSON
 
-from agentor.engine.calls import AgentSpec, Refused, checked, result_event, run_tool
+from agentor.engine.calls import AgentSpec, Refused, checked, name_of, result_event, run_tool
 from agentor.engine.events import (
     Event,
     Generation,
@@ -22,7 +22,7 @@ from agentor.engine.events import (
 )
 from agentor.engine.journal import GRACE_S, Journal, finish
 from agentor.engine.messages import block_text
-from agentor.engine.models import ModelResponse
+from agentor.engine.models import Model, ModelResponse
 from agentor.engine.policy import INTERRUPTED, Decision, plan, retry_wait_s
 from agentor.engine.transcript import OpenCall, Transcript, advance
 from agentor.errors import ModelError, StoreError
@@ -98,18 +98,19 @@ class Session:
 
     async def _generate(self, turn: int) -> None:
         await self.journal.commit()  # the model is only ever sent what is on disk
-        attempt = 1
+        attempt, model = 1, self.spec.chosen(self.transcript.fallback)
         while True:
             started = time.perf_counter()
             try:
-                response, first_s = await self._ask(turn, started)
+                response, first_s = await self._ask(model, turn, started)
                 break
             except Exception as error:  # a custom model may raise anything
                 failure = _as_model_error(error)
-                elapsed = round(time.perf_counter() - started, 4)
                 wait_s = retry_wait_s(failure, attempt)
-                if wait_s is None:
-                    self._record_failure(turn, failure, elapsed)
+                fallback = self.spec.next_after(model) if wait_s is None else None
+                if wait_s is None and fallback is None:
+                    elapsed = round(time.perf_counter() - started, 4)
+                    self._record_failure(turn, model, failure, elapsed)
                     return
                 self.record(
                     Retry(
@@ -118,24 +119,25 @@ class Session:
                         error=str(failure),
                         error_type=failure.error_type,
                         wait_s=wait_s,
-                        model=self.spec.model_name,
+                        model=name_of(model),
+                        fallback=None if fallback is None else name_of(fallback),
                     )
                 )
                 await self.journal.commit()
-                await asyncio.sleep(wait_s)
-                attempt += 1
-        self._record_answer(turn, response, first_s, round(time.perf_counter() - started, 4))
+                await asyncio.sleep(wait_s or 0)
+                attempt, model = (attempt + 1, model) if fallback is None else (1, fallback)
+        elapsed = round(time.perf_counter() - started, 4)
+        self._record_answer(turn, model, response, first_s, elapsed)
 
-    async def _ask(self, turn: int, started: float) -> tuple[ModelResponse, float | None]:
+    async def _ask(self, model: Model, turn: int, started: float) -> tuple[ModelResponse, float | None]:
         messages = self.transcript.messages
         tools = [
             tool.schema for name, tool in self.spec.tools.items() if name not in self.transcript.disabled
         ] or None
         if self._stream is None:
-            answer = await self.spec.model.complete(messages, tools, self.spec.response_format)
-            return answer, None
+            return await model.complete(messages, tools, self.spec.response_format), None
         first_s: float | None = None
-        chunks = self.spec.model.stream(messages, tools, self.spec.response_format)
+        chunks = model.stream(messages, tools, self.spec.response_format)
         try:
             async for chunk in chunks:
                 if first_s is None:
@@ -151,18 +153,21 @@ class Session:
         raise ModelError("the stream ended early", error_type="LostStream", retryable=True)
 
     def _record_answer(
-        self, turn: int, response: ModelResponse, first_s: float | None, elapsed: float
+        self, turn: int, model: Model, response: ModelResponse, first_s: float | None, elapsed: float
     ) -> None:
-        params = getattr(self.spec.model, "params", None) or {}
+        params = getattr(model, "params", None) or {}
         self.record(
             Generation(
                 turn=turn,
-                model=response.model or self.spec.model_name,
+                model=response.model or name_of(model),
                 **split_message(response.message),
                 usage=response.usage if response.usage.to_dict() else None,
                 cost=response.cost,
                 finish_reason=response.finish_reason,
+                raw_finish_reason=response.raw_finish_reason,
                 response_id=response.response_id,
+                estimated=response.estimated or None,
+                left_out=response.left_out or None,
                 params=params if params != (self.transcript.params or {}) else None,
                 sent=self.transcript.sent(),
                 time_to_first_chunk=first_s,
@@ -170,11 +175,11 @@ class Session:
             )
         )
 
-    def _record_failure(self, turn: int, failure: ModelError, elapsed: float) -> None:
+    def _record_failure(self, turn: int, model: Model, failure: ModelError, elapsed: float) -> None:
         self.record(
             Generation(
                 turn=turn,
-                model=self.spec.model_name,
+                model=name_of(model),
                 error=str(failure),
                 error_type=failure.error_type,
                 elapsed=elapsed,

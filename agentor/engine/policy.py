@@ -10,7 +10,7 @@ from agentor.errors import ModelError
 
 MAX_STARTS = 5  # run_starts in a row that came to nothing; the run is poisoned then
 MAX_ATTEMPTS = 4  # of one model call
-MAX_WAIT_S = 60.0
+MAX_WAIT_S = 600.0  # a provider that asks for more is not waited for
 INTERRUPTED = "interrupted"  # error_type of a note in place of a result
 OVERTAKEN = "This call was interrupted before it had a result: it may or may not have taken effect."
 
@@ -97,11 +97,11 @@ def _note(c: OpenCall, policy: str) -> str:
 
 
 def retry_wait_s(error: ModelError, attempt: int) -> float | None:
-    """Seconds to wait before the next attempt; None where the error is final.
+    """Seconds to wait before the next attempt on the same model; None where there is none.
 
-    A provider's own `Retry-After` counts; else 1, 2, 4 … seconds.
+    A provider's own `Retry-After` counts, up to `MAX_WAIT_S`; else 1, 2, 4 … seconds.
     """
     if not error.retryable or attempt >= MAX_ATTEMPTS:
         return None
     wait_s = error.retry_after_s if error.retry_after_s is not None else 2.0 ** (attempt - 1)
-    return min(max(wait_s, 0.0), MAX_WAIT_S)
+    return max(wait_s, 0.0) if wait_s <= MAX_WAIT_S else None

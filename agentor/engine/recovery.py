@@ -243,7 +243,7 @@ class Runs:
         changes += [f"tool {name!r} is gone" for name in old if name not in new]
         changes += [f"tool {name!r} is new" for name in new if name not in old]
         changes += [f"tool {name!r}" for name in new if name in old and old[name] != new[name]]
-        if t.model is not None and t.model != self._spec.model_name:
+        if t.model is not None and t.model not in self._spec.model_names:
             changes.append(f"model {t.model!r} -> {self._spec.model_name!r}")
         if changes:
             warnings.warn(

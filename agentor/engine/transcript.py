@@ -14,6 +14,7 @@ from agentor.engine.events import (
     Fork,
     Generation,
     Interrupted,
+    Retry,
     Rewind,
     RunEnd,
     RunStart,
@@ -53,6 +54,7 @@ class Transcript:
 
     agent: str | None = None
     model: str | None = None
+    fallback: str | None = None  # the fallback model that the run goes on with
     params: Mapping[str, Any] | None = None
     fingerprint: Mapping[str, Any] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -190,10 +192,14 @@ def _run_start(t: Transcript, event: RunStart) -> Transcript:
         # agentor 0.1 wrote the whole conversation into each segment's start
         t = replace(_restart(t, list(event.messages)), last=None, calls=(), notices=())
     elif event.messages:
-        t = replace(_append(t, event.messages), last=None)
+        t = replace(_append(t, event.messages), last=None, fallback=None)
     if event.system is not None and not t.has_system:
         t = _restart(t, [{"role": "system", "content": event.system}, *t.messages])
     return t
+
+
+def _retry(t: Transcript, event: Retry) -> Transcript:
+    return replace(t, fallback=event.fallback or t.fallback)
 
 
 def _generation(t: Transcript, event: Generation) -> Transcript:
@@ -352,6 +358,7 @@ def _ended(t: Transcript, event: RunEnd | Interrupted) -> Transcript:
 
 _HANDLERS: dict[type[Event], Any] = {  # Any: each handler takes the one kind it stands beside
     RunStart: _run_start,
+    Retry: _retry,
     Generation: _generation,
     ToolCall: _tool_call,
     ToolResult: _tool_result,

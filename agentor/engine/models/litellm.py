@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any  # LiteLLM is imported late and is not typed for us
 
@@ -48,6 +48,11 @@ def _load() -> Any:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         _loaded.append(module)
         return module
+
+
+def _load_early() -> None:
+    with suppress(Exception):  # the first call meets the same error, and can raise it
+        _load()
 
 
 async def _litellm() -> Any:
@@ -100,7 +105,7 @@ class LiteLLMModel:
 
     def preload(self) -> None:
         """Begin LiteLLM's import on a thread; the first call waits for it."""
-        threading.Thread(target=_load, name="agentor-import", daemon=True).start()
+        threading.Thread(target=_load_early, name="agentor-import", daemon=True).start()
 
     async def complete(
         self,

@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any  # request parameters are JSON
 
+_PORTABLE = (
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "timeout_s",
+)
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class ModelSettings:
@@ -41,6 +51,11 @@ class ModelSettings:
         for name in own:
             object.__setattr__(self, name, settings.pop(name, None))
         object.__setattr__(self, "extra", {**settings, **(extra or {})})
+
+    def portable(self) -> ModelSettings:
+        """Those of these settings that any provider takes; what one model does not know is dropped."""
+        shared = {name: getattr(self, name) for name in _PORTABLE}
+        return ModelSettings(**{k: v for k, v in shared.items() if v is not None}, drop_params=True)
 
     def to_params(self) -> dict[str, Any]:
         """The settings that are set, under their own names, `extra` among them."""
