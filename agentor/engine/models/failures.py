@@ -65,7 +65,10 @@ def as_model_error(error: Exception, model: str, *, streaming: bool, said: str |
     """
     if isinstance(error, ModelError):
         return error
-    names = [cls.__name__ for cls in type(error).__mro__]
+    names = _names(error)
+    original = getattr(error, "original_exception", None)
+    if isinstance(original, Exception) and any(name in _HINTS for name in _names(original)):
+        return as_model_error(original, model, streaming=False)  # no repeat would help
     status = _status(error)
     if names[0] in _LOST or (streaming and not hasattr(error, "status_code") and "OSError" not in names):
         text = f"the answer broke off: {said or _text(error)}"
@@ -135,6 +138,10 @@ def _make(
 
 
 _REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
+
+
+def _names(error: object) -> list[str]:
+    return [cls.__name__ for cls in type(error).__mro__]
 
 
 def _text(error: Exception) -> str:

@@ -78,6 +78,7 @@ class ResponsesRoute:
             ModelError: the call failed; `LostStream` where the answer broke off.
         """
         seen, stream = responses.Collected(), None
+        _allow_stream(litellm, self._fixed["model"])
         try:
             stream = await litellm.aresponses(**request, stream=True)
             async for event in stream:
@@ -108,6 +109,14 @@ class ResponsesRoute:
             cost=usage.cost_usd(litellm, self.model, counted),
             response_id=response.get("id"),
         )
+
+
+def _allow_stream(litellm: Any, model: str) -> None:
+    """For a model that its list does not know, LiteLLM would ask for a plain answer and cut it up."""
+    name = families.split_name(model)[1]
+    if name not in litellm.model_cost and model not in litellm.model_cost:
+        known = {"litellm_provider": "openai", "mode": "responses", "supports_native_streaming": True}
+        litellm.register_model({name: known})
 
 
 def _json(item: Any) -> dict[str, Any]:
