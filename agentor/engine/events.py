@@ -119,6 +119,7 @@ class RunStart(Event):
     format: int | None = None  # log version; in a run's first record
     engine: str | None = None  # version of agentor
     fingerprint: dict[str, Any] | None = None  # digests of instructions and tool schemas
+    stream: bool | None = None  # True: the model is asked to stream, from this segment on
     limits: dict[str, int] | None = None  # max_turns (of the whole run), max_tool_failures
     traceparent: str | None = None
     owner: str | None = None

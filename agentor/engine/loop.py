@@ -134,7 +134,7 @@ class Session:
         tools = [
             tool.schema for name, tool in self.spec.tools.items() if name not in self.transcript.disabled
         ] or None
-        if self._stream is None:
+        if not self.transcript.streams:
             return await model.complete(messages, tools, self.spec.response_format), None
         first_s: float | None = None
         chunks = model.stream(messages, tools, self.spec.response_format)
@@ -142,7 +142,7 @@ class Session:
             async for chunk in chunks:
                 if first_s is None:
                     first_s = round(time.perf_counter() - started, 4)
-                if chunk.text or chunk.reasoning:
+                if self._stream is not None and (chunk.text or chunk.reasoning):
                     run_id, text = self.journal.shown_id, chunk.text
                     self._stream(TextDelta(turn=turn, text=text, reasoning=chunk.reasoning, run_id=run_id))
                 if chunk.final is not None:

@@ -210,6 +210,7 @@ class Runs:
             format=None if t.next_seq else FORMAT,
             engine=self._version,
             fingerprint=self._fingerprint(),
+            stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
             owner=spec.name,
             epoch=t.epoch + 1,

@@ -54,6 +54,7 @@ class Transcript:
 
     agent: str | None = None
     model: str | None = None
+    streams: bool = False  # its model calls stream, also when a resume has nobody to stream to
     fallback: str | None = None  # the fallback model that the run goes on with
     params: Mapping[str, Any] | None = None
     fingerprint: Mapping[str, Any] | None = None
@@ -183,6 +184,7 @@ def _run_start(t: Transcript, event: RunStart) -> Transcript:
         model=event.model or t.model,
         fingerprint=event.fingerprint or t.fingerprint,
         limits={**t.limits, **(event.limits or {})},
+        streams=event.stream or t.streams,
         epoch=event.epoch or t.epoch,
         segment=t.segment + 1,
         starts=t.starts + 1,

@@ -1,81 +1,84 @@
-"""Real provider conversations, played back over HTTP: what goes back must hold what the provider signed."""
+"""Real provider conversations, played back over HTTP: whole, and cut off after each event and resumed."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+import tapes
 
-from agentor import Agentor, LiteLLMModel, MemoryStore, ModelSettings, RunResult, Tool
+from agentor import Agentor, MemoryStore, RunResult
+from agentor.engine.events import Event, Generation
 
-FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "tapes"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the tapes are not part of the project")
-
-if FOLDER.is_dir():
-    spec = importlib.util.spec_from_file_location("tape_server", FOLDER / "tape_server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tape_server = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tape_server)
-    NAMES = tape_server.tape_names(FOLDER)
-else:
-    NAMES = ["absent"]
+pytestmark = pytest.mark.skipif(not tapes.FOLDER.is_dir(), reason="the tapes are not part of the project")
+NAMES = tapes.tape_server().tape_names(tapes.FOLDER) if tapes.FOLDER.is_dir() else ["absent"]
 
 
-ROUTES = {  # (provider, api) -> LiteLLM's prefix and the path of its base URL
-    ("anthropic", "messages"): ("anthropic", ""),
-    ("cerebras", "chat"): ("cerebras", "/v1"),
-    ("cohere", "chat"): ("cohere_chat", "/v2/chat"),
-    ("deepseek", "chat"): ("deepseek", ""),
-    ("gemini", "generateContent"): ("gemini", "/v1beta"),
-    ("groq", "chat"): ("groq", "/openai/v1"),
-    ("mistral", "chat"): ("mistral", "/v1"),
-    ("openrouter", "chat"): ("openrouter", "/api/v1"),
-}
+class Player:
+    """One tape, and runs of an agent against it."""
 
+    def __init__(self, name: str) -> None:
+        module = tapes.tape_server()
+        self.tape = module.load_tape(name)
+        self.wanted = len(self.tape["responses"])
+        self.server = module.TapeServer(self.tape)
 
-def model_for(tape: dict[str, Any], base: str) -> LiteLLMModel:
-    provider, api = tape["provider"], tape["api"]
-    prefix, path = ROUTES.get((provider, api), ("openai", "/v1"))
-    settings = ModelSettings(max_tokens=64, responses_route=api == "responses")
-    model = f"{prefix}/{tape['model']}"
-    return LiteLLMModel(model, api_key="test-key", base_url=base + path, settings=settings)
+    async def play(self, log: list[Event] | None = None) -> tuple[RunResult, list[Any], MemoryStore]:
+        """The conversation to its end: anew, or from a log of it in a fresh agent and store."""
+        store = MemoryStore()
+        for event in log or []:
+            store.append("tape", event)
+        self.server.start = sum(1 for e in log or [] if isinstance(e, Generation))
+        self.server.requests.clear()
+        model = tapes.model_for(self.tape, self.server.base_url)
+        tools = tapes.tools_of(self.tape)
+        agent = Agentor("tape", "Be brief.", model, tools, store=store, max_turns=self.wanted)
+        result = await (agent.aresume("tape") if log else self._begin(agent))
+        while result.status == "completed" and (left := self.wanted - self._asked()):
+            result = await agent.acontinue_run("tape", "And then?", max_turns=left)
+        return result, [r["json"] for r in self.server.requests], store
 
+    async def _begin(self, agent: Agentor) -> RunResult:
+        if not self.tape["stream"]:
+            return await agent.arun("Go on.", run_id="tape")
+        _ = [event async for event in agent.astream("Go on.", run_id="tape")]
+        return await agent.aresume("tape")
 
-def tools_of(tape: dict[str, Any]) -> list[Tool]:
-    text = json.dumps(tape["requests"]) + "".join(
-        r["body"] if isinstance(r["body"], str) else json.dumps(r["body"]) for r in tape["responses"]
-    )
-    names = set(re.findall(r'"name\\?":\s*\\?"([A-Za-z0-9_-]{1,64})\\?"', text))
-    schema = {"type": "object", "properties": {}}
-    return [Tool(name=n, description=n, parameters=schema, invoke=lambda args: "42") for n in sorted(names)]
+    def _asked(self) -> int:
+        return self.server.start + len(self.server.requests)
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_every_opaque_part_of_an_answer_goes_back_to_its_provider(name: str) -> None:
-    tape = tape_server.load_tape(name)
-    streaming = bool(tape["stream"])
-    wanted = len(tape["responses"])
-    with tape_server.TapeServer(tape) as server:
-        model = model_for(tape, server.base_url)
-        agent = Agentor("tape", model=model, tools=tools_of(tape), store=MemoryStore())
-        result = await once(agent, None, wanted, streaming)
-        while result.status == "completed" and len(server.requests) < wanted:
-            result = await once(agent, result.run_id, wanted - len(server.requests), streaming)
-        # A tape may end with the call of an output tool: no more answers follow then.
-        assert result.status in ("completed", "max_turns"), result.error
-        assert (server.missing(), len(server.requests)) == ([], wanted)
+async def test_a_real_conversation_runs_whole_with_its_text_usage_and_opaque_parts(name: str) -> None:
+    player = Player(name)
+    with player.server:
+        result, requests, _ = await player.play()
+        missing = player.server.missing()
+    assert (missing, len(requests)) == ([], player.wanted)
+    text = tapes.final_text(player.tape)
+    # A tape may end with a call of the tool that was its agent's way to answer.
+    expected = (
+        ("max_turns", None) if result.tool_calls and result.status == "max_turns" else ("completed", text)
+    )
+    assert (result.status, result.final_output) == expected, result.error
+    generations = [e for e in result.events if isinstance(e, Generation)]
+    assert generations[-1].error is None
+    for place, generation in enumerate(generations):
+        usage = generation.usage
+        assert usage is not None
+        assert (usage.input_tokens, usage.output_tokens) == tapes.used(player.tape, place)
 
 
-async def once(agent: Agentor, run_id: str | None, max_turns: int, streaming: bool) -> RunResult:
-    if run_id is not None:
-        return await agent.acontinue_run(run_id, "And then?", max_turns=max_turns)
-    if not streaming:
-        return await agent.arun("Go on.", max_turns=max_turns)
-    events = [e async for e in agent.astream("Go on.", max_turns=max_turns)]
-    assert events[0].run_id is not None
-    return await agent.aresume(events[0].run_id)
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_run_cut_off_after_any_event_asks_the_provider_for_the_same_once_it_is_resumed(
+    name: str,
+) -> None:
+    player = Player(name)
+    with player.server:
+        whole, requests, store = await player.play()
+        events = store.load("tape")
+        for cut in range(1, len(events) + 1):
+            resumed, again, _ = await player.play(events[:cut])
+            assert again == requests[player.server.start :], f"cut after event {cut}"
+            assert (resumed.status, resumed.final_output) == (whole.status, whole.final_output)
+            assert player.server.missing() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any  # deltas are provider JSON
 
 from agentor.engine import strictjson
@@ -117,6 +116,11 @@ class Accumulator:
         if fields := delta.get("provider_specific_fields"):
             call["provider_specific_fields"] = {**call.get("provider_specific_fields", {}), **fields}
 
+    @property
+    def likely_end(self) -> str:
+        """The finish reason of an answer that is whole and does not say how it ended."""
+        return "tool_calls" if self._calls else "stop"
+
     def message(self, origin: str) -> Message:
         """The whole assistant message so far, as one of this origin."""
         out: Message = {"role": "assistant", **self._more}
@@ -131,19 +135,7 @@ class Accumulator:
             out["tool_calls"] = self._calls
         if self._fields:
             out["provider_specific_fields"] = self._fields
-        return with_ids(normalise(out, origin))
-
-
-def with_ids(message: Message) -> Message:
-    """Give an id to each call that came without one; it is kept in the log from then on."""
-    calls = message.get("tool_calls")
-    if calls:
-        message["tool_calls"] = [c if c.get("id") else {**c, "id": _new_id()} for c in calls]
-    return message
-
-
-def _new_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
+        return normalise(out, origin)
 
 
 def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any  # LiteLLM is imported late and is not typed for us
 
 from agentor.engine.messages import Message, Usage
 from agentor.engine.models import families, usage
-from agentor.engine.models.accumulate import Accumulator, with_ids
+from agentor.engine.models.accumulate import Accumulator
 from agentor.engine.models.base import ModelResponse, StreamChunk
 from agentor.engine.models.failures import as_model_error, broken_off, check_ending, unreadable
 from agentor.engine.models.projection import project, thinking_cannot_go_on
@@ -78,7 +78,7 @@ class ChatRoute:
             message = choice.message.model_dump(exclude_none=True)
         except (AttributeError, IndexError, TypeError) as error:
             raise unreadable(self.model, error) from error
-        kept = with_ids(families.normalise(message, self._target.origin))
+        kept = families.normalise(message, self._target.origin)
         reason = "content_filter" if message.get("refusal") else choice.finish_reason
         counted = usage.from_litellm(getattr(response, "usage", None))
         return self._answer(litellm, kept, reason, counted, response.id, tap)
@@ -109,29 +109,27 @@ class ChatRoute:
                     if text or reasoning:
                         yield StreamChunk(text=text or "", reasoning=reasoning or "")
         except Exception as error:
-            raise as_model_error(error, self.model, streaming=stream is not None, said=tap.error) from error
+            counted = _usage_before(error, stream)
+            if counted is None:
+                raise as_model_error(
+                    error, self.model, streaming=stream is not None, said=tap.error
+                ) from error
+            parts.finish_reason = parts.likely_end
         finally:
             if stream is not None and (close := getattr(stream, "aclose", None)) is not None:
                 await close()
         parts.add_details(tap.details)
         message, found = parts.message(self._target.origin), usage.from_litellm(counted)
-        self._check_whole(message, parts.finish_reason, found, tap, watched=watched)
+        if parts.finish_reason is None or tap.broke_off:
+            raise broken_off(self.model, "the stream ended without a finish reason")
+        if not any(key in message for key in ("content", "tool_calls")) and not found.output_tokens:
+            # LiteLLM gives a body that is no stream as an empty answer with a normal end.
+            raise broken_off(self.model, "the stream held no answer; does this server stream answers?")
         estimated = watched and not tap.has_usage
         final = self._answer(
             litellm, message, parts.finish_reason, found, response_id, tap, estimated=estimated
         )
         yield StreamChunk(final=final)
-
-    def _check_whole(
-        self, message: Message, reason: str | None, counted: Usage, tap: Tap, *, watched: bool
-    ) -> None:
-        """Nothing, for a stream that came to its end; LiteLLM does not notice each one that did not."""
-        cut_gemini = self._target.family == families.GEMINI and watched and not tap.finish_reason
-        # A prompt that Gemini refuses has no candidate, and so no finish reason of its own.
-        if reason is None or (cut_gemini and reason != "content_filter"):
-            raise broken_off(self.model, "the stream ended without a finish reason")
-        if not any(key in message for key in ("content", "tool_calls")) and not counted.output_tokens:
-            raise broken_off(self.model, "the stream held no answer; does this server stream answers?")
 
     def _anthropic(self, litellm: Any, body: dict[str, Any], tap: Tap) -> StreamChunk:
         """A server that speaks Anthropic's format and does not stream answers with one JSON body."""
@@ -163,7 +161,7 @@ class ChatRoute:
             raise broken_off(self.model, "the answer has no finish reason")
         check_ending(self.model, tap.finish_reason or reason)
         return ModelResponse(
-            message=message,
+            message=_with_own_ids(message, tap),
             finish_reason=reason,
             raw_finish_reason=None if tap.finish_reason == reason else tap.finish_reason,
             usage=counted,
@@ -171,6 +169,25 @@ class ChatRoute:
             cost=usage.cost_usd(litellm, self.model, counted),
             response_id=response_id,
         )
+
+
+def _with_own_ids(message: Message, tap: Tap) -> Message:
+    """Without the random call ids that LiteLLM makes up: the engine gives such a call an id of its own."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {**message, "tool_calls": [c if tap.has(c.get("id")) else {**c, "id": ""} for c in calls]}
+
+
+def _usage_before(error: Exception, stream: Any) -> Any:
+    """The usage that came before LiteLLM missed a finish reason; None for a stream that did break.
+
+    A server sends the usage last, so the answer is whole: asking again would pay for it twice.
+    """
+    if stream is None or "before a finish_reason" not in str(error):
+        return None
+    counts = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    return next((usage for usage in reversed(counts) if usage is not None), None)
 
 
 def _rescued(litellm: Any, tap: Tap, error: Exception) -> Any:

@@ -7,7 +7,6 @@ from typing import Any  # LiteLLM is imported late and is not typed for us
 
 from agentor.engine.messages import Message
 from agentor.engine.models import families, responses, usage
-from agentor.engine.models.accumulate import with_ids
 from agentor.engine.models.base import ModelResponse, StreamChunk
 from agentor.engine.models.failures import as_model_error, broken_off, unreadable
 from agentor.engine.models.projection import project
@@ -102,7 +101,7 @@ class ResponsesRoute:
         except (KeyError, TypeError, AttributeError) as error:
             raise unreadable(self.model, error) from error
         return ModelResponse(
-            message=with_ids(families.normalise(raw, self._target.origin)),
+            message=families.normalise(raw, self._target.origin),
             finish_reason=reason,
             raw_finish_reason=own_reason,
             usage=counted,

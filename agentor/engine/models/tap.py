@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any  # provider JSON, and LiteLLM's untyped streams
 
 
@@ -15,6 +16,8 @@ class Tap:
         self.error: str | None = None  # that the provider sent in the middle of a stream
         self.details: list[dict[str, Any]] = []  # OpenRouter's reasoning_details, in pieces
         self.has_usage = False
+        self._shapes: set[str] = set()
+        self._ids: set[str] | None = None  # all ids that the provider gave; None: nothing was seen
 
     def log(self, about: dict[str, Any]) -> None:
         """Take what LiteLLM logs of a call: the provider's whole answer, as text."""
@@ -48,6 +51,20 @@ class Tap:
         stream.make_call = made
         return True
 
+    @property
+    def broke_off(self) -> bool:
+        """True where a stream stopped before its end; LiteLLM takes that for a normal end of many.
+
+        OpenAI's format ends with a finish reason, and servers that leave it out still send the
+        usage last; Gemini's has usage in every chunk.
+        """
+        ended = self.finish_reason or ("choices" in self._shapes and self.has_usage)
+        return bool(self._shapes) and not ended
+
+    def has(self, call_id: str | None) -> bool:
+        """False where this id is LiteLLM's, not the provider's, as far as that can be seen."""
+        return self._ids is None or call_id in self._ids
+
     def _under(self, chunks: Any) -> bool:
         parse = getattr(chunks, "chunk_parser", None)
         if parse is None:
@@ -62,14 +79,26 @@ class Tap:
         return True
 
     def _see(self, chunk: dict[str, Any]) -> None:
+        self._ids = (self._ids or set()) | set(_ids(chunk))
         error = chunk.get("error")
         if error:
             self.error = str(error.get("message") or error) if isinstance(error, dict) else str(error)
+        self._shapes |= {name for name in ("choices", "candidates") if chunk.get(name)}
         self.has_usage = self.has_usage or bool(chunk.get("usage") or chunk.get("usageMetadata"))
         self.finish_reason = _finish_reason(chunk) or self.finish_reason
         for choice in chunk.get("choices") or ():
             part = choice.get("delta") or {}
             self.details += part.get("reasoning_details") or []
+
+
+def _ids(part: Any, depth: int = 8) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("id"), str):
+            yield part["id"]
+        part = list(part.values())
+    if isinstance(part, list) and depth:  # an answer's ids lie near its surface
+        for inner in part:
+            yield from _ids(inner, depth - 1)
 
 
 def _finish_reason(chunk: dict[str, Any]) -> str | None:

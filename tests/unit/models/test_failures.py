@@ -163,6 +163,23 @@ async def test_a_gemini_stream_that_was_cut_is_no_answer() -> None:
     assert (error.error_type, error.retryable) == ("LostStream", True)
 
 
+@pytest.mark.parametrize("provider", ["openai", "groq", "openrouter"])
+async def test_a_stream_that_says_its_usage_and_not_its_end_is_whole_and_not_paid_twice(
+    provider: str,
+) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    with Wire([events(delta(content="ok"), {**delta(content=""), "usage": usage})]) as wire:
+        answer = await final(model(provider, wire))
+    assert (answer.message["content"], answer.finish_reason) == ("ok", "stop")
+    assert answer.usage.total_tokens == 7
+
+
+@pytest.mark.parametrize("provider", ["openai", "groq", "openrouter"])
+async def test_a_stream_that_was_cut_is_no_answer(provider: str) -> None:
+    error = await failure(provider, events(delta(content="half")), streaming=True)
+    assert (error.error_type, error.retryable) == ("LostStream", True)
+
+
 async def test_a_whole_gemini_stream_ends_with_its_own_word() -> None:
     with Wire([events(gemini("Hi"), gemini("!", "MAX_TOKENS"))]) as wire:
         answer = await final(model("gemini", wire))

@@ -183,7 +183,7 @@ def test_calls_that_share_an_index_stay_two_calls() -> None:
         parts.add({"tool_calls": [{"index": 0, "function": {"name": name, "arguments": "{}"}}]})
     calls = parts.message("ollama_chat")["tool_calls"]
     assert [c["function"]["name"] for c in calls] == ["get_weather", "get_time"]
-    assert len({c["id"] for c in calls}) == 2
+    assert [c["id"] for c in calls] == ["", ""]  # the engine gives them theirs
 
 
 ITEMS = [
