@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -40,6 +41,17 @@ _PASSING = {  # worth another try, later
     "ConnectionError": "the connection failed; check the network and base_url=, then resume the run",
     "TimeoutError": _TIMEOUT,
 }
+# LiteLLM judges some providers' errors by their words; the status says more than these of its classes.
+_VAGUE = ("APIConnectionError", "APIError", "BadRequestError", "InternalServerError")
+_BY_STATUS = {
+    408: "Timeout",
+    429: "RateLimitError",
+    500: "InternalServerError",
+    502: "BadGatewayError",
+    503: "ServiceUnavailableError",
+    504: "Timeout",
+    529: "ServiceUnavailableError",
+}
 _BROKEN_ENDS = {  # a provider's word for an end that is no answer
     "MALFORMED_FUNCTION_CALL",
     "MALFORMED_RESPONSE",
@@ -50,6 +62,8 @@ _BROKEN_ENDS = {  # a provider's word for an end that is no answer
     "error",
     "network_error",
 }
+_WRAPPING = re.compile(r"^(litellm\.\w+: )+(\w+: )?((\w+Exception|\w+Error)( \w+Error)?( - |: ))*")
+_NO_JSON = re.compile("Error converting to valid response|Empty or invalid response from LLM")
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low")
 _RETRY_DELAY = re.compile(r'"retryDelay":\s*"([0-9.]+)s"')  # in the body of Google's errors
 
@@ -63,27 +77,32 @@ def as_model_error(error: Exception, model: str, *, streaming: bool, said: str |
     Args:
         said: The provider's own error in the middle of the stream, where it was seen.
     """
-    if isinstance(error, ModelError):
-        return error
+    chain = _chain(error)
+    if own := [e for e in chain if isinstance(e, ModelError)]:  # ours, wrapped on its way out
+        return own[0]
     names = _names(error)
     original = getattr(error, "original_exception", None)
     if isinstance(original, Exception) and any(name in _HINTS for name in _names(original)):
         return as_model_error(original, model, streaming=False)  # no repeat would help
-    status = _status(error)
+    status = _status(chain)
     if names[0] in _LOST or (streaming and not hasattr(error, "status_code") and "OSError" not in names):
         text = f"the answer broke off: {said or _text(error)}"
         return _make(error, model, "LostStream", text, retryable=True, status=status)
     kind = next((name for name in names if name in _HINTS or name in _PASSING), names[0])
-    text = _text(error)
-    if _QUOTA.search(text):
+    text, raw = _text(error), str(error)
+    if any(isinstance(e, (json.JSONDecodeError, AttributeError)) for e in chain) or _NO_JSON.search(raw):
+        return unreadable(model, error)
+    if _QUOTA.search(raw):
         kind = "QuotaExceededError"
+    elif _never_answered(chain):
+        kind, status = "APIConnectionError", None  # LiteLLM makes up a status
+    elif kind in _VAGUE and status in _BY_STATUS:
+        kind = _BY_STATUS[status]
     elif status == 403 and kind not in _HINTS:  # LiteLLM has a class of its own for few providers' 403
         kind = "PermissionDeniedError"
     elif status in (413, 422) and kind not in _HINTS:
         kind = "UnprocessableEntityError"
     retryable = kind not in _HINTS and (kind in _PASSING or (status is not None and status >= 500))
-    if retryable and "has no attribute" in text:
-        return unreadable(model, error)
     hint = _HINTS.get(kind) or _PASSING.get(kind) or ("the provider failed; resume the run later")
     return _make(error, model, kind, f"{hint}: {text}", retryable=retryable, status=status)
 
@@ -129,8 +148,8 @@ def _make(
         text,
         error_type=kind,
         retryable=retryable,
-        retry_after_s=_retry_after_s(headers, text),
-        provider=getattr(error, "llm_provider", None) or _provider(model),
+        retry_after_s=_retry_after_s(headers, str(error)),
+        provider=_provider(model) or getattr(error, "llm_provider", None),
         model=model,
         status=status,
         request_id=request_id,
@@ -145,19 +164,48 @@ def _names(error: object) -> list[str]:
 
 
 def _text(error: Exception) -> str:
-    return " ".join(str(error).split())[:1000] or type(error).__name__
+    """The provider's own words, out of what LiteLLM makes of them."""
+    text = " ".join(str(error).split())
+    if (found := re.search(r"\{.*\}", text)) is not None:
+        try:
+            body = json.loads(found.group().replace("\\'", "'"))
+            inner = body.get("error") if isinstance(body.get("error"), dict) else body
+            text = str(inner.get("message") or text)
+        except (ValueError, RecursionError, AttributeError):
+            pass  # not JSON: the text as it is
+    text = _WRAPPING.sub("", text)[:1000]
+    return text or type(error).__name__
 
 
 def _provider(model: str) -> str | None:
     return model.partition("/")[0] if "/" in model else None
 
 
-def _status(error: Exception) -> int | None:
-    status = getattr(error, "status_code", None)
-    try:
-        return None if status is None else int(status)
-    except (TypeError, ValueError):
-        return None
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and those that it was raised from, at most ten."""
+    found: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in found and len(found) < 10:
+        found.append(at)
+        at = at.__cause__ or at.__context__
+    return found
+
+
+def _never_answered(chain: list[BaseException]) -> bool:
+    refused = ("ClientConnectorError", "ConnectError", "ConnectTimeout")
+    return any(isinstance(e, ConnectionError) or type(e).__name__ in refused for e in chain)
+
+
+def _status(chain: list[BaseException]) -> int | None:
+    """The provider's own status, which LiteLLM changes for some: it is on the error below LiteLLM's."""
+    for error in reversed(chain):
+        try:
+            status = int(getattr(error, "status_code", None) or 0)
+        except (TypeError, ValueError):
+            continue
+        if status >= 400:
+            return status
+    return None
 
 
 def _headers(error: Exception) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -124,10 +125,23 @@ async def test_a_date_to_wait_for_is_read() -> None:
     assert 60 < after_s <= 90
 
 
-async def test_a_body_that_is_no_json_is_one_clear_error() -> None:
-    for provider in ("openai", "gemini"):
-        with Wire([Reply("<html>a proxy's page</html>")]) as wire, pytest.raises(ModelError):
-            await model(provider, wire).complete(USER)
+@pytest.mark.parametrize("provider", ["openai", "gemini", "groq"])
+async def test_a_page_instead_of_an_answer_points_at_the_address(provider: str) -> None:
+    error = await failure(provider, Reply("<html>a proxy's page</html>"))
+    assert (error.error_type, error.retryable) == ("UnreadableAnswer", False)
+    assert "base_url=" in str(error)
+
+
+@pytest.mark.parametrize("provider", ["openai", "gemini", "groq", "anthropic"])
+async def test_a_server_that_is_not_there_is_no_answer_with_a_status(provider: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ModelError) as caught:
+        await LiteLLMModel(f"{provider}/m", api_key="k", base_url=url).complete(USER)
+    error = caught.value
+    assert (error.error_type, error.retryable, error.status) == ("APIConnectionError", True, None)
+    assert error.provider == provider
 
 
 # --- streams ------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from agentor import Agentor, LiteLLMModel, MemoryStore, ModelSettings
 from agentor.engine.events import Generation, Retry, TextDelta
 from agentor.engine.messages import Usage
 from agentor.engine.models.responses_route import ResponsesRoute
-from agentor.errors import ModelError
 
 USER = [{"role": "user", "content": "hi"}]
 CALL = {"id": "call_9", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -96,41 +94,6 @@ async def test_anthropic_blocks_keep_their_order_and_signatures_and_go_back_unch
 async def test_finish_reasons_are_honoured(reason: str, status: str) -> None:
     with Wire([chat({"content": "half"}, reason)]) as wire:
         assert (await Agentor("a", model=openai(wire)).arun("x")).status == status
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "retryable"),
-    [
-        (400, "BadRequestError", False),
-        (401, "AuthenticationError", False),
-        (404, "NotFoundError", False),
-        (429, "RateLimitError", True),
-        (500, "InternalServerError", True),
-        (503, "ServiceUnavailableError", True),
-    ],
-)
-async def test_each_failure_says_what_it_is_and_whether_to_try_again(
-    status: int, kind: str, retryable: bool
-) -> None:
-    body = {"error": {"message": "no such luck", "type": "x"}}
-    headers = {"retry-after": "7", "x-request-id": "req_1"}
-    with Wire([Reply(body, status, headers)]) as wire:
-        with pytest.raises(ModelError, match="no such luck") as caught:
-            await openai(wire).complete(USER)
-        assert len(wire.requests) == 1  # the libraries' own retries are off
-    error = caught.value
-    assert (error.error_type, error.retryable, error.status) == (kind, retryable, status)
-    assert (error.provider, error.model, error.retry_after_s) == ("openai", "openai/m", 7.0)
-
-
-async def test_a_server_that_is_not_there_is_retryable() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    model = LiteLLMModel("openai/m", api_key="k", base_url=f"http://127.0.0.1:{port}/v1")
-    with pytest.raises(ModelError) as caught:
-        await model.complete(USER)
-    assert caught.value.retryable
 
 
 async def test_a_lost_stream_is_tried_again_and_never_an_answer() -> None:
