@@ -81,10 +81,10 @@ def as_model_error(error: Exception, model: str, *, streaming: bool, said: str |
     if own := [e for e in chain if isinstance(e, ModelError)]:  # ours, wrapped on its way out
         return own[0]
     names = _names(error)
-    original = getattr(error, "original_exception", None)
-    if isinstance(original, Exception) and any(name in _HINTS for name in _names(original)):
-        return as_model_error(original, model, streaming=False)  # no repeat would help
     status = _status(chain)
+    original = getattr(error, "original_exception", None)
+    if isinstance(original, Exception) and _never_began(error, original, status):
+        return as_model_error(original, model, streaming=False)
     if names[0] in _LOST or (streaming and not hasattr(error, "status_code") and "OSError" not in names):
         text = f"the answer broke off: {said or _text(error)}"
         return _make(error, model, "LostStream", text, retryable=True, status=status)
@@ -189,6 +189,15 @@ def _chain(error: BaseException) -> list[BaseException]:
         found.append(at)
         at = at.__cause__ or at.__context__
     return found
+
+
+def _never_began(error: Exception, original: Exception, status: int | None) -> bool:
+    """True for a call that the provider refused, and that LiteLLM reports as a stream that broke."""
+    names = _names(original)
+    if any(name in _HINTS for name in names):
+        return True
+    answered = status in _BY_STATUS and (status != 500 or "APIConnectionError" not in names)
+    return answered and bool(getattr(error, "is_pre_first_chunk", False))
 
 
 def _never_answered(chain: list[BaseException]) -> bool:

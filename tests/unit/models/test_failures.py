@@ -125,6 +125,14 @@ async def test_a_date_to_wait_for_is_read() -> None:
     assert 60 < after_s <= 90
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini", "groq"])
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_a_stream_that_never_began_is_known_by_its_status(provider: str, status: int) -> None:
+    error = await failure(provider, Reply(ERROR, status, {"retry-after": "3"}), streaming=True)
+    assert (error.status, error.retryable, error.retry_after_s) == (status, True, 3.0)
+    assert error.error_type != "LostStream"
+
+
 @pytest.mark.parametrize("provider", ["openai", "gemini", "groq"])
 async def test_a_page_instead_of_an_answer_points_at_the_address(provider: str) -> None:
     error = await failure(provider, Reply("<html>a proxy's page</html>"))
