@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run t
     from agentor.engine.models.settings import ModelSettings as ModelSettings
     from agentor.engine.policy import Happened as Happened
     from agentor.engine.policy import NotHappened as NotHappened
+    from agentor.engine.redact import Redactor as Redactor
     from agentor.engine.result import RunResult as RunResult
     from agentor.engine.store import FileStore as FileStore
     from agentor.engine.store import MemoryStore as MemoryStore
@@ -26,6 +27,7 @@ _HOMES = {
     "MemoryStore": "agentor.engine.store",
     "ModelSettings": "agentor.engine.models.settings",
     "NotHappened": "agentor.engine.policy",
+    "Redactor": "agentor.engine.redact",
     "RunResult": "agentor.engine.result",
     "Tool": "agentor.tools",
     "ToolContext": "agentor.tools",
@@ -41,6 +43,7 @@ __all__ = [
     "MemoryStore",
     "ModelSettings",
     "NotHappened",
+    "Redactor",
     "RunResult",
     "Tool",
     "ToolContext",

@@ -15,15 +15,24 @@ from agentor.engine.models import Model
 from agentor.engine.models.settings import ModelSettings
 from agentor.engine.policy import Decision, Happened, NotHappened
 from agentor.engine.recovery import Runs, Start
+from agentor.engine.redact import Redactor
 from agentor.engine.result import RunResult
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Store
 from agentor.engine.threads import background
-from agentor.inputs import Input, built_fallbacks, built_model, count, is_batch, json_object, messages_of
+from agentor.inputs import (
+    Input,
+    Tracing,
+    built_fallbacks,
+    built_model,
+    count,
+    is_batch,
+    json_object,
+    messages_of,
+    observers,
+)
 from agentor.schema import output_parser, output_schema
 from agentor.tools import resolve_tools
-
-Tracing = bool | Observer | None
 
 
 class Agentor:
@@ -46,6 +55,7 @@ class Agentor:
             `"strict"` stops with `StoreError` before anything acts on what is not saved.
         fallback_models: Asked in their order when the model before has failed for good; the run goes
             on with the first one that answers. A string gets what of `model_settings` any provider takes.
+        redactor: Takes credentials out of every event before it is saved; a `Redactor()` if not given.
         metadata: A JSON object, kept in each run's first record.
         tracer: A callable that gets each event after it is saved.
         enable_tracing: True requires a tracer; without a `tracer` nothing leaves the process.
@@ -72,6 +82,7 @@ class Agentor:
         base_url: str | None = None,
         durability: Literal["best_effort", "strict"] = "best_effort",
         fallback_models: Sequence[str | Model] = (),
+        redactor: Redactor | None = None,
         metadata: dict[str, Any] | None = None,
         enable_tracing: bool = False,
         tracer: Observer | None = None,
@@ -96,10 +107,13 @@ class Agentor:
             "trace_group_id": trace_group_id,
             "trace_metadata": json_object("trace_metadata", trace_metadata),
         }
+        fallbacks = built_fallbacks(fallback_models, self.model, model_settings)
+        keys = [key for m in (self.model, *fallbacks) for key in getattr(m, "secrets", ())]
         spec = AgentSpec(
             name=name,
             model=self.model,
-            fallbacks=built_fallbacks(fallback_models, self.model, model_settings),
+            fallbacks=fallbacks,
+            redact=(redactor or Redactor()).knowing(keys).event,
             instructions=instructions,
             tools={tool.name: tool for tool in self.tools},
             response_format=None if output_type is None else output_schema(output_type),
@@ -164,22 +178,9 @@ class Agentor:
         if is_batch(input):
             if run_id is not None:
                 raise ValueError("run_id names one run; a list of texts is many")
-            return await self._run_batch([str(text) for text in input], start, limit_concurrency)
+            inputs = [messages_of(str(text)) for text in input]
+            return await self._runs.run_many(inputs, start, count("limit_concurrency", limit_concurrency))
         return await self._runs.run(messages_of(input), run_id, start)
-
-    async def _run_batch(self, texts: list[str], start: Start, limit: int) -> list[RunResult]:
-        slots = asyncio.Semaphore(count("limit_concurrency", limit))
-
-        async def one(text: str) -> RunResult:
-            async with slots:
-                return await self._runs.run(messages_of(text), None, start)
-
-        outcomes = await asyncio.gather(*map(one, texts), return_exceptions=True)
-        results = [outcome for outcome in outcomes if isinstance(outcome, RunResult)]
-        for outcome in outcomes:  # one run's failure stops no other: it is raised when all are over
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return results
 
     def run(
         self,
@@ -380,17 +381,8 @@ class Agentor:
         merged = {**(self._start["metadata"] or {}), **(own or {})}
         return Start(
             max_turns=None if max_turns is None else count("max_turns", max_turns),
-            observers=self._observers(tracing),
+            observers=observers(tracing, self.tracer),
             stream=stream,
             decisions=dict(decisions or {}),
             **{**self._start, "metadata": merged or None},
         )
-
-    def _observers(self, tracing: Tracing) -> tuple[Observer, ...]:
-        if tracing is False:
-            return ()
-        if tracing is None or tracing is True:
-            if tracing and self.tracer is None:
-                raise ValueError("tracing=True, but the agent has no tracer; pass tracer= when building it")
-            return () if self.tracer is None else (self.tracer,)
-        return (tracing,)

@@ -17,6 +17,7 @@ PUBLIC = [
     "MemoryStore",
     "ModelSettings",
     "NotHappened",
+    "Redactor",
     "RunResult",
     "Tool",
     "ToolContext",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any  # arguments are JSON, the context is the user's own
 
-from agentor.engine.events import ToolResult
+from agentor.engine.events import Event, ToolResult
 from agentor.engine.messages import digest
 from agentor.engine.models import Model
 from agentor.engine.transcript import OpenCall
@@ -31,6 +31,7 @@ class AgentSpec:
     max_tool_failures: int = 2
     context: Any = None
     strict: bool = False
+    redact: Callable[[Event], Event] | None = None  # what every event passes before it is numbered
 
     @property
     def model_name(self) -> str:

@@ -33,6 +33,7 @@ class Journal:
         *,
         next_seq: int = 0,
         strict: bool = False,
+        redact: Callable[[Event], Event] | None = None,
         observers: tuple[Observer, ...] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -40,6 +41,7 @@ class Journal:
         self.shown_id = None if access is None else run_id  # without a store there is no run to name
         self._next_seq, self._strict = next_seq, strict
         self._observers, self._clock = observers, clock
+        self._redact = redact
         self._unsaved: list[Event] = []  # in order; the first ones may be held back
         self._unseen: list[Event] = []  # not yet given to the observers
         self.store_errors: list[str] = []
@@ -50,13 +52,10 @@ class Journal:
         return self._access is not None and not self._unsaved
 
     def add(self, event: Event) -> Event:
-        """Number an event and put it into the next batch; nothing may act on it before `commit`."""
-        event = numbered(
-            event,
-            self._next_seq,
-            round(self._clock(), 3),
-            self.shown_id,
-        )
+        """Redact and number an event for the next batch; nothing may act on it before `commit`."""
+        if self._redact is not None:
+            event = self._redact(event)
+        event = numbered(event, self._next_seq, round(self._clock(), 3), self.shown_id)
         self._next_seq += 1
         self._unsaved.append(event)
         return event

@@ -68,6 +68,20 @@ class Runs:
         finally:
             await self._release(lease)
 
+    async def run_many(self, inputs: list[list[Message]], start: Start, limit: int) -> list[RunResult]:
+        """A new run for each input, at most `limit` at a time; results in the inputs' order."""
+        slots = asyncio.Semaphore(limit)
+
+        async def one(messages: list[Message]) -> RunResult:
+            async with slots:
+                return await self.run(messages, None, start)
+
+        outcomes = await asyncio.gather(*map(one, inputs), return_exceptions=True)
+        for outcome in outcomes:  # one run's failure stops no other: it is raised when all are over
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in outcomes if isinstance(outcome, RunResult)]
+
     async def resume(self, run_id: str, start: Start) -> RunResult:
         """Finish a run that has no final answer; else its stored result, with nothing called.
 
@@ -162,6 +176,7 @@ class Runs:
             self._access,
             next_seq=transcript.next_seq,
             strict=self._spec.strict,
+            redact=self._spec.redact,
             observers=start.observers + ((start.stream,) if start.stream else ()),
         )
         session = Session(

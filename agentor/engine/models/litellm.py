@@ -86,6 +86,8 @@ class LiteLLMModel:
         self.model = model
         settings = settings or ModelSettings()
         given = settings.to_params()
+        headers = settings.extra_headers or {}
+        self.secrets = tuple(filter(None, [api_key, *headers.values()]))  # never to be written down
         self.params = {k: v for k, v in given.items() if k != "extra_headers"}
         wanted = settings.responses_route
         if wanted is None:
