@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any  # ModelError's own keywords
 
 
 class AgentorError(Exception):
@@ -211,6 +212,13 @@ class ModelError(AgentorError):
         return f"{self.message} ({about})" if about else self.message
 
 
+class CassetteMiss(ModelError):
+    """A replayed request is not in its cassette; the message shows the nearest one and the difference."""
+
+    def __init__(self, message: str, **about: Any) -> None:
+        super().__init__(message, **{"error_type": "CassetteMiss", **about})
+
+
 class MissingExtra(AgentorError, ImportError):
     """An optional dependency is not installed."""
 
@@ -233,6 +241,7 @@ class StoreWarning(UserWarning):
 __all__ = [
     "AgentChangedWarning",
     "AgentorError",
+    "CassetteMiss",
     "Conflict",
     "CorruptLog",
     "Fenced",

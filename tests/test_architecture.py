@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "recovery": {*LOOP, "loop", "store", "result"},
     "chat": {"events", "strictjson"},
     "agent": {*LOOP, "loop", "store", "result", "recovery", "chat", "threads", "tools", "redact"},
-    "testing": {"messages", "events", "models", "store", "strictjson"},
+    "testing": {"messages", "events", "models", "store", "strictjson", "redact"},
     "cli": {"events", "codec", "transcript", "strictjson", "store", "result", "agent", "tools"},
     "package": {name for name in PARTS if name not in ("package", "cli", "testing")},
 }
@@ -67,6 +67,7 @@ OWNERS = {  # third-party package -> the module, or part of its name, that may i
     "docstring_parser": "agentor.schema",
     "opentelemetry": "agentor_exporters",
     "typer": "agentor.cli",
+    "vcr": "agentor.testing.cassettes",
     "rich": "agentor.cli",
 }
 

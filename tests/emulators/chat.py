@@ -136,7 +136,7 @@ class DeepSeek(OpenAIChat):
     """It wants the reasoning of the turns since the last user message back, where they call tools."""
 
     name = "deepseek"
-    path = ""
+    path = "/beta"
     message_keys = ("reasoning_content",)
     body_keys = ("thinking",)
     call_id = r".+"

@@ -25,10 +25,10 @@ USAGE = {"promptTokenCount": 20, "candidatesTokenCount": 8, "thoughtsTokenCount"
 
 class Gemini(Emulator):
     name = "gemini"
-    path = "/v1beta"
+    path = "/v1alpha"
 
     def answer(self, path: str, headers: dict[str, str], body: Json) -> Json | str:
-        model, _, method = path.partition("?")[0].removeprefix("/v1beta/models/").partition(":")
+        model, _, method = path.partition("?")[0].removeprefix("/v1alpha/models/").partition(":")
         if method not in ("generateContent", "streamGenerateContent"):
             raise Refused(404, f"no such path: {path}")
         need(headers.get("x-goog-api-key"), "API key not valid. Please pass a valid API key.")
