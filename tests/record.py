@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ sys.path.insert(0, str(HERE))
 from scenarios import SCENARIOS, Scenario, play  # noqa: E402  # found by the line above
 
 from agentor import MemoryStore, RunResult  # noqa: E402
-from agentor.engine.events import Retry  # noqa: E402
+from agentor.engine.events import Generation, Retry  # noqa: E402
 from agentor.testing.cassettes import cassette  # noqa: E402
 
 TRIES = 20  # of a conversation with a model that errs by chance
@@ -95,7 +96,10 @@ async def record(scenario: Scenario, url: str | None, key: str, answered_by: str
 def fits(scenario: Scenario, result: RunResult) -> bool:
     """True if the conversation went as the scenario wants it."""
     retries = sum(1 for e in result.events if isinstance(e, Retry))
-    return (result.status, retries) == (scenario.wanted, scenario.retries)
+    calls = [c for e in result.events if isinstance(e, Generation) for c in e.calls or []]
+    arguments = " ".join(c["function"]["arguments"] for c in calls)
+    odd = not scenario.odd or re.search(scenario.odd, arguments) is not None
+    return odd and result.status in scenario.wanted and retries == scenario.retries
 
 
 def main() -> None:

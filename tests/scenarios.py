@@ -72,11 +72,12 @@ OPENROUTER = Provider(
     OpenRouter,
 )
 LOCAL = "http://localhost:8080"
+ANY = ("completed", "max_turns", "truncated")
 SMALL = Provider(
-    "llama.cpp", "openai/qwen2.5-coder-1.5b", LOCAL, settings={"max_tokens": 150, "temperature": 0}
+    "llama.cpp", "openai/qwen2.5-coder-1.5b", LOCAL, settings={"max_tokens": 120, "temperature": 0}
 )
 TINY = Provider(
-    "llama.cpp", "openai/qwen2.5-coder-0.5b", LOCAL, settings={"max_tokens": 150, "temperature": 0}
+    "llama.cpp", "openai/qwen2.5-coder-0.5b", LOCAL, settings={"max_tokens": 120, "temperature": 0}
 )
 
 
@@ -90,8 +91,9 @@ class Scenario:
     stream: bool = False
     max_turns: int = 6
     settings: dict[str, Any] = field(default_factory=dict)
-    wanted: str = "completed"  # the status that the run is to end with
+    wanted: tuple[str, ...] = ("completed",)  # statuses that the run may end with
     retries: int = 0
+    odd: str = ""  # a pattern that the arguments of the calls, in order, are to hold
 
     @property
     def path(self) -> Path:
@@ -139,31 +141,46 @@ def _of(provider: Provider) -> list[Scenario]:
 
 SCENARIOS = [
     *(s for p in (ANTHROPIC, GEMINI, RESPONSES, CHAT, DEEPSEEK, MISTRAL, OPENROUTER) for s in _of(p)),
-    Scenario(ANTHROPIC, "refused", ("Say nothing.",), wanted="failed"),
-    Scenario(CHAT, "refused", ("Say nothing.",), wanted="failed"),
+    Scenario(ANTHROPIC, "refused", ("Say nothing.",), wanted=("failed",)),
+    Scenario(CHAT, "refused", ("Say nothing.",), wanted=("failed",)),
     Scenario(GEMINI, "internal-error-streamed", ("Say hello after you fell over.",), stream=True, retries=1),
-    Scenario(RESPONSES, "refused", ("Say nothing.",), wanted="failed"),
+    Scenario(RESPONSES, "refused", ("Say nothing.",), wanted=("failed",)),
     Scenario(SMALL, "one-call", ("What is the weather in London?",)),
     Scenario(
         SMALL, "one-call-streamed", ("What is the weather in London?", "Say hello to Anna."), stream=True
     ),
     Scenario(
-        SMALL, "text-before-a-call-of-wrong-types", ("What is the weather in Paris, London, Rome and Oslo?",)
+        SMALL,
+        "text-before-a-call-with-a-doubled-argument",
+        ("What is the weather in Paris, London, Rome and Oslo?",),
+        max_turns=2,
+        wanted=ANY,
+        odd=r'"city".*"city"',
     ),
     Scenario(
         SMALL,
-        "parallel-calls-after-text",
-        ("What is the weather in Paris, London, Rome and Oslo?",),
+        "arguments-of-the-wrong-type",
+        ("Look up the weather in London and Paris at the same time.",),
+        settings={"temperature": 1.0},
+        max_turns=2,
+        wanted=ANY,
+        odd=r'"city": ?\[',
+    ),
+    Scenario(
+        TINY,
+        "parallel-calls",
+        ("Look up the weather in London and Paris.",),
         settings={"tool_choice": "required"},
         max_turns=2,
-        wanted="max_turns",
+        wanted=ANY,
+        odd=r'"London"\}.*"Paris"',
     ),
     Scenario(
         SMALL,
         "cut-off-by-the-token-limit",
         ("Book a hotel in Paris for a week, for me.",),
         settings={"tool_choice": "required"},
-        wanted="truncated",
+        wanted=("truncated",),
     ),
     Scenario(
         SMALL,
@@ -177,7 +194,7 @@ SCENARIOS = [
         "the-same-call-again-and-again",
         ("Book a hotel in Paris for three days for Ann and Bob.",),
         max_turns=3,
-        wanted="max_turns",
+        wanted=("max_turns",),
     ),
     Scenario(
         TINY,
@@ -185,7 +202,7 @@ SCENARIOS = [
         ("What is the weather in London?",),
         stream=True,
         max_turns=3,
-        wanted="max_turns",
+        wanted=("max_turns",),
     ),
 ]
 
