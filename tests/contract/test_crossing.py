@@ -108,7 +108,11 @@ async def test_a_fork_to_another_family_and_back_is_accepted_at_every_step(
                 back = await world.agent(first).afork(there.run_id, MORE, at=step)
                 world.check(back)
                 sent = json.dumps(world.asked(first)[-1])
-                own = [e for e in world.store.load(str(back.run_id))[:at] if isinstance(e, Generation)]
+                own = [
+                    e
+                    for e in world.store.load(str(back.run_id))[: min(at, step) + 1]
+                    if isinstance(e, Generation)
+                ]
                 assert [text for text in opaque(own) if text not in sent] == []
     assert [e.to_json() for e in world.store.load("start")] == [e.to_json() for e in parent]
 

@@ -69,6 +69,7 @@ class Target:
     origin: str
     reasoning_key: str | None  # where this provider reads plain reasoning again
     call_ids: CallIds
+    any_reasoning: bool = False  # also another model's; an unknown server gets its own only
     always_thinks: bool = False  # its tool calls want a reasoning beside them, be it empty
 
     def owns(self, message: Message) -> bool:
@@ -102,8 +103,10 @@ def target(model: str, *, responses: bool = False, base_url: str | None = None) 
         return Target(CHAT, provider, None, _PLAIN)
     if provider == "mistral":
         return Target(CHAT, provider, None, _MISTRAL)
-    key = "reasoning_content" if provider in ("openai", "") else _REASONING_KEYS.get(provider)
-    return Target(CHAT, home, key, _ANY, always_thinks=provider == "deepseek")
+    if provider in ("openai", ""):
+        return Target(CHAT, home, "reasoning_content", _ANY)
+    key = _REASONING_KEYS.get(provider)
+    return Target(CHAT, home, key, _ANY, any_reasoning=True, always_thinks=provider == "deepseek")
 
 
 def split_name(model: str) -> tuple[str, str]:

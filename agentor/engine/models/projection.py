@@ -100,7 +100,8 @@ def _assistant(message: Message, to: Target, *, own: bool) -> Message:
     if calls:
         out["tool_calls"] = [_call(c, to, own=own) for c in calls]
     out.update(_opaque(message, to) if own else {})
-    if to.reasoning_key and (reasoning := thinking_text(message)):
+    reads = to.reasoning_key and (to.any_reasoning or message.get("origin") == to.origin)
+    if to.reasoning_key and reads and (reasoning := thinking_text(message)):
         out[to.reasoning_key] = reasoning
     elif to.reasoning_key and to.always_thinks and calls:
         out[to.reasoning_key] = ""
