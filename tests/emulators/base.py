@@ -98,7 +98,7 @@ PLAYS: dict[str, list[Step]] = {  # the last user message -> the answers to it a
 
 
 class Emulator:
-    """One provider on a loopback port; `requests` holds the JSON bodies that were accepted."""
+    """One provider on a loopback port; `requests` holds the JSON bodies that were accepted, `headers` all."""
 
     name = ""
     path = ""  # of the base URL that a client is given
@@ -106,6 +106,7 @@ class Emulator:
     def __init__(self) -> None:
         self.requests: list[Json] = []
         self.refused: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self._tries: Counter[str] = Counter()
         owner = self
 
@@ -118,6 +119,7 @@ class Emulator:
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers.get("content-length") or 0))
                 headers = {k.lower(): v for k, v in self.headers.items()}
+                owner.headers.append(headers)
                 try:
                     answer = owner.answer(self.path, headers, json.loads(raw))
                     self._send(200, {}, answer)

@@ -35,6 +35,8 @@ class ChatRoute:
         self._fixed = dict(fixed)
         if target.family == families.GEMINI:
             self._fixed["thought_signature_in_tool_call_id"] = False
+        if target.family == families.ANTHROPIC:  # LiteLLM would send it as a key of that name
+            self._fixed |= self._fixed.pop("extra_body", {})
         # Without streaming, LiteLLM loses the order of Anthropic's thinking and text.
         self.always_streams = target.family == families.ANTHROPIC
 
