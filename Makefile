@@ -3,13 +3,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: help demo test check crash-sweep bench
+.PHONY: help demo test check crash-sweep record bench
 
 help:
 	@echo "make demo         kill a run, resume it, fork it: no key, no network"
 	@echo "make test         the tests"
 	@echo "make check        ruff, mypy and the tests"
 	@echo "make crash-sweep  kill a run of 20 turns x 3 tools at every file operation (minutes)"
+	@echo "make record       record the cassettes anew: providers with a key, else emulators and a local model"
 	@echo "make bench        size and cost per turn"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -31,6 +32,9 @@ check: $(STAMP)
 
 crash-sweep: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 -m sweep tests/crash
+
+record: $(STAMP)
+	$(BIN)/python tests/record.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/linear.py

@@ -93,6 +93,7 @@ class Scenario:
     settings: dict[str, Any] = field(default_factory=dict)
     wanted: tuple[str, ...] = ("completed",)  # statuses that the run may end with
     retries: int = 0
+    tools: tuple[str, ...] = ("get_weather", "book_hotel")
     odd: str = ""  # a pattern that the arguments of the calls, in order, are to hold
 
     @property
@@ -107,7 +108,8 @@ class Scenario:
         model = LiteLLMModel(
             self.provider.model, api_key=key, base_url=url, settings=ModelSettings(**settings)
         )
-        return Agentor("weather", BRIEF, model, TOOLS, store=store, max_turns=self.max_turns)
+        tools = [tool for tool in TOOLS if tool.name in self.tools]
+        return Agentor("weather", BRIEF, model, tools, store=store, max_turns=self.max_turns)
 
 
 @function_tool(on_crash="retry")
@@ -145,6 +147,7 @@ SCENARIOS = [
     Scenario(CHAT, "refused", ("Say nothing.",), wanted=("failed",)),
     Scenario(GEMINI, "internal-error-streamed", ("Say hello after you fell over.",), stream=True, retries=1),
     Scenario(RESPONSES, "refused", ("Say nothing.",), wanted=("failed",)),
+    Scenario(SMALL, "documented", ("What is the weather in London?",), tools=("get_weather",)),
     Scenario(SMALL, "one-call", ("What is the weather in London?",)),
     Scenario(
         SMALL, "one-call-streamed", ("What is the weather in London?", "Say hello to Anna."), stream=True

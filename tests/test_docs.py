@@ -8,9 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentor.cli.demo_server import DemoServer
+import pytest
+from scenarios import SCENARIOS
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+from agentor.cli.demo_server import DemoServer
+from agentor.testing.cassettes import cassette
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROVIDERS = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_runs_from_top_to_bottom(tmp_path: Path) -> None:
@@ -29,6 +35,24 @@ def test_the_readme_runs_from_top_to_bottom(tmp_path: Path) -> None:
     # The run, both streams and the fork from before the charge; not the resume, nor the fork at the end.
     assert len((tmp_path / "ledger.txt").read_text().splitlines()) == 4
     assert len(list((tmp_path / "runs").glob("*.jsonl"))) == 5
+
+
+def test_the_documented_run_of_a_real_model_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (scenario,) = [s for s in SCENARIOS if s.name == "documented"]
+    first, script = re.findall(r"```python\n(.*?)```", PROVIDERS, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(first, "first", "exec"), {})
+    capsys.readouterr()
+    for command in ("run", "resume"):
+        monkeypatch.setattr(sys, "argv", ["weather.py", command])
+        with cassette(scenario.path):
+            exec(compile(script, "weather.py", "exec"), {"__name__": "weather"})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "  get_weather('London') runs"
+    assert printed[1] == printed[2]  # the resume calls nothing
+    assert printed[1].startswith("completed | The weather in London is sunny")
 
 
 def test_the_readme_names_both_commands() -> None:
