@@ -53,15 +53,13 @@ class Accumulator:
         _merge(self._more, {k: v for k, v in delta.items() if k not in _KNOWN})
 
     def add_anthropic(self, blocks: list[dict[str, Any]]) -> None:
-        """Take the content blocks of a plain answer of Anthropic's Messages API, in their order."""
+        """Take the content blocks of Anthropic's Messages API, each as it is and in their order."""
         for index, block in enumerate(blocks):
-            if block.get("type") == "text":
-                self._add_text(block.get("text") or "")
-            elif block.get("type") in ("thinking", "redacted_thinking"):
-                self._add_thinking({**block, "index": index})
-            elif block.get("type") == "tool_use":
-                function = {"name": block["name"], "arguments": strictjson.dumps(block.get("input") or {})}
+            if block.get("type") == "tool_use":
+                function = {"name": block["name"], "arguments": _arguments(block)}
                 self._add_call({"index": index, "id": block.get("id"), "function": function})
+            elif block.get("type") != "text" or block.get("text"):
+                self._blocks.append({k: v for k, v in block.items() if v is not None})
 
     def add_details(self, pieces: list[dict[str, Any]]) -> None:
         """Take the pieces of OpenRouter's `reasoning_details`; those of one index are one."""
@@ -124,7 +122,7 @@ class Accumulator:
     def message(self, origin: str) -> Message:
         """The whole assistant message so far, as one of this origin."""
         out: Message = {"role": "assistant", **self._more}
-        if any(b["type"] != "text" for b in self._blocks):
+        if len(self._blocks) > 1 or any(b["type"] != "text" for b in self._blocks):
             out["content"] = self._blocks
         else:
             if self._blocks:
@@ -136,6 +134,49 @@ class Accumulator:
         if self._fields:
             out["provider_specific_fields"] = self._fields
         return normalise(out, origin)
+
+
+def _arguments(block: dict[str, Any]) -> str:
+    return str(block["arguments"]) if "arguments" in block else strictjson.dumps(block.get("input") or {})
+
+
+class AnthropicBlocks:
+    """The content blocks of a streamed answer of Anthropic's, from its own events.
+
+    LiteLLM runs blocks of text together and takes tools that Anthropic itself runs for calls.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[str, Any]] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Take one event of the stream; one that is none of a block is passed over."""
+        index = event.get("index")
+        if event.get("type") == "content_block_start" and isinstance(index, int):
+            self._open[index] = dict(event["content_block"])
+        elif event.get("type") == "content_block_delta" and index in self._open:
+            self._grow(self._open[index], event["delta"])
+
+    @staticmethod
+    def _grow(block: dict[str, Any], delta: dict[str, Any]) -> None:
+        if (citation := delta.get("citation")) is not None:
+            block["citations"] = [*(block.get("citations") or []), citation]
+        for name in ("text", "thinking", "signature", "partial_json"):
+            if piece := delta.get(name):
+                block[name] = (block.get(name) or "") + piece
+
+    def blocks(self) -> list[dict[str, Any]]:
+        """The blocks so far, in order; a call's arguments as the object that their text is."""
+        return [self._whole(dict(self._open[index])) for index in sorted(self._open)]
+
+    @staticmethod
+    def _whole(block: dict[str, Any]) -> dict[str, Any]:
+        if (text := block.pop("partial_json", None)) is not None:
+            try:
+                block["input"] = strictjson.loads(text)
+            except ValueError:
+                block["arguments"] = text  # for the tool to refuse, with the model's own words
+        return block
 
 
 def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any  # LiteLLM is imported late and is not typed for us
 
 from agentor.engine.messages import Message, Usage
 from agentor.engine.models import families, usage
-from agentor.engine.models.accumulate import Accumulator
+from agentor.engine.models.accumulate import Accumulator, AnthropicBlocks
 from agentor.engine.models.base import ModelResponse, StreamChunk
 from agentor.engine.models.failures import as_model_error, broken_off, check_ending, unreadable
 from agentor.engine.models.projection import project, thinking_cannot_go_on
@@ -91,7 +91,8 @@ class ChatRoute:
         Raises:
             ModelError: the call failed; `LostStream` where the answer broke off.
         """
-        tap, parts = Tap(), Accumulator()
+        own, parts = AnthropicBlocks(), Accumulator()
+        tap = Tap(own.add if self._target.family == families.ANTHROPIC else None)
         counted, response_id, stream = None, None, None
         asked = {**request, "stream": True, "stream_options": {"include_usage": True}}
         try:
@@ -120,6 +121,10 @@ class ChatRoute:
         finally:
             if stream is not None and (close := getattr(stream, "aclose", None)) is not None:
                 await close()
+        if blocks := own.blocks():
+            whole = Accumulator()
+            whole.add_anthropic(blocks)
+            whole.finish_reason, parts = parts.finish_reason, whole
         parts.add_details(tap.details)
         message, found = parts.message(self._target.origin), usage.from_litellm(counted)
         if parts.finish_reason is None or tap.broke_off:

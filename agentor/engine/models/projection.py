@@ -9,6 +9,7 @@ from typing import Any  # message parts are provider JSON
 from agentor.engine.messages import Message, block_text
 from agentor.engine.models.families import ANTHROPIC, GEMINI, OPENROUTER, RESPONSES, Target
 
+_MESSAGE_KEYS = ("role", "content", "name", "tool_call_id")
 _CALL_KEYS = ("id", "type", "function")
 _READERS = {  # kind of opaque part -> the family that can read it
     "signed_thinking": ANTHROPIC,
@@ -37,10 +38,8 @@ def project(messages: Sequence[Message], to: Target) -> tuple[list[Message], Cou
             message = _assistant(message, to, own=own)
             if len(message) == 1:
                 continue  # an empty answer: Anthropic and Gemini refuse a message without content
-        elif message.get("role") == "tool":
-            message = {**message, "tool_call_id": to.call_ids.fit(str(message.get("tool_call_id")))}
-        elif isinstance(message.get("content"), list):
-            message = {**message, "content": _not_empty(message["content"])}
+        else:
+            message = _other(message, to)
         out.append(message)
     return out, left_out
 
@@ -107,6 +106,17 @@ def _assistant(message: Message, to: Target, *, own: bool) -> Message:
         out[to.reasoning_key] = ""
     if "content" not in out and _wants_content(to, out):
         out["content"] = ""
+    return out
+
+
+def _other(message: Message, to: Target) -> Message:
+    """A system, user or tool message, with the keys that every provider knows."""
+    keys = (*_MESSAGE_KEYS, "cache_control") if to.family == ANTHROPIC else _MESSAGE_KEYS
+    out = {key: message[key] for key in keys if message.get(key) is not None}
+    if "tool_call_id" in out:
+        out["tool_call_id"] = to.call_ids.fit(str(out["tool_call_id"]))
+    if isinstance(out.get("content"), list):
+        out["content"] = _not_empty(out["content"])
     return out
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any  # provider JSON, and LiteLLM's untyped streams
 
 
 class Tap:
-    """Watches one call. `log` is LiteLLM's `logger_fn`; `watch` is put under a stream."""
+    """Watches one call. `log` is LiteLLM's `logger_fn`; `watch` is put under a stream.
 
-    def __init__(self) -> None:
+    Args:
+        listener: Is given each raw chunk of a stream as well.
+    """
+
+    def __init__(self, listener: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._listener = listener
         self.body: dict[str, Any] | None = None  # of a plain answer
         self.finish_reason: str | None = None
         self.error: str | None = None  # that the provider sent in the middle of a stream
@@ -73,6 +78,8 @@ class Tap:
         def parsed(chunk: Any) -> Any:
             if isinstance(chunk, dict):
                 self._see(chunk)
+                if self._listener is not None:
+                    self._listener(chunk)
             return parse(chunk)
 
         chunks.chunk_parser = parsed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -151,3 +152,49 @@ def test_settings_that_are_not_set_are_not_sent_and_headers_are_not_recorded() -
     assert settings.extra == {"top_k": 3}
     model = LiteLLMModel("openai/m", settings=settings)
     assert model.params == {"temperature": 0, "top_k": 3}
+
+
+SERVER_BLOCKS: list[dict[str, Any]] = [
+    {"type": "text", "text": "I search."},
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [{"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "enc"}],
+    },
+    {"type": "thinking", "thinking": "hm", "signature": "sig"},
+    {"type": "text", "text": "Found "},
+    {"type": "text", "text": "it."},
+]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_blocks_of_tools_that_anthropic_runs_itself_are_no_calls_and_go_back_as_they_came(
+    streams: bool,
+) -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    plain = {"id": "m", "content": [*SERVER_BLOCKS, call], "stop_reason": "tool_use", "usage": usage}
+    deltas: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    for block in [*SERVER_BLOCKS, call]:
+        if block["type"] == "text":
+            deltas.append(({**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]))
+        elif block["type"] == "thinking":
+            parts = [
+                {"type": "thinking_delta", "thinking": "hm"},
+                {"type": "signature_delta", "signature": "sig"},
+            ]
+            deltas.append(({**block, "thinking": "", "signature": ""}, parts))
+        elif "input" in block:
+            text = json.dumps(block["input"])
+            deltas.append(({**block, "input": {}}, [{"type": "input_json_delta", "partial_json": text}]))
+        else:
+            deltas.append((block, []))
+    first = anthropic_stream(*deltas, reason="tool_use") if streams else Reply(plain)
+    done = anthropic_stream(({"type": "text", "text": ""}, [{"type": "text_delta", "text": "2"}]))
+    with Wire([first, done]) as wire:
+        model = LiteLLMModel("anthropic/claude-sonnet-4-5", api_key="k", base_url=wire.url)
+        result = await Agentor("a", model=model, tools=[add], store=MemoryStore()).arun("1 + 1?")
+    assert (result.status, result.final_output) == ("completed", "2")
+    assert [e.name for e in result.events if e.type == "tool_call"] == ["add"]
+    assert wire.requests[1]["messages"][1]["content"] == [*SERVER_BLOCKS, call]

@@ -157,6 +157,26 @@ def test_empty_answers_and_empty_text_blocks_are_never_sent() -> None:
     assert only == [{"role": "user", "content": [{"type": "text", "text": "x"}]}]
 
 
+def test_keys_that_a_provider_does_not_know_are_never_sent() -> None:
+    history = [
+        {
+            "role": "user",
+            "content": "x",
+            "name": "ann",
+            "sent_at": "yesterday",
+            "cache_control": {"type": "e"},
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "1", "elapsed": 2},
+    ]
+    known = [
+        {"role": "user", "content": "x", "name": "ann"},
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+    ]
+    assert project(history, target("gpt-4o"))[0] == known
+    cached = {**known[0], "cache_control": {"type": "e"}}
+    assert project(history, target("anthropic/claude"))[0] == [cached, known[1]]
+
+
 def test_noise_is_left_out_of_the_log() -> None:
     noisy = {
         "role": "assistant",
