@@ -121,7 +121,7 @@ class ChatRoute:
         finally:
             if stream is not None and (close := getattr(stream, "aclose", None)) is not None:
                 await close()
-        if blocks := own.blocks():
+        if (blocks := own.blocks()) and not tap.confused:
             whole = Accumulator()
             whole.add_anthropic(blocks)
             whole.finish_reason, parts = parts.finish_reason, whole

@@ -70,6 +70,7 @@ class Target:
     reasoning_key: str | None  # where this provider reads plain reasoning again
     call_ids: CallIds
     any_reasoning: bool = False  # also another model's; an unknown server gets its own only
+    parsed_arguments: bool = False  # its format holds arguments as an object, not as text
     always_thinks: bool = False  # its tool calls want a reasoning beside them, be it empty
 
     def owns(self, message: Message) -> bool:
@@ -91,22 +92,29 @@ def target(model: str, *, responses: bool = False, base_url: str | None = None) 
     if responses:
         return Target(RESPONSES, f"responses:{home or 'openai'}", None, _PLAIN)
     if provider == "anthropic" or (provider in _CLAUDE_HOSTS and "claude" in name):
-        return Target(ANTHROPIC, ANTHROPIC, None, _PLAIN)
+        return Target(ANTHROPIC, ANTHROPIC, None, _PLAIN, parsed_arguments=True)
     if provider == "gemini" or (provider in _GEMINI_HOSTS and name.startswith("gemini")):
-        return Target(GEMINI, GEMINI, None, _ANY)
+        return Target(GEMINI, GEMINI, None, _ANY, parsed_arguments=True)
     if provider == "openrouter":
         vendor = name.partition("/")[0]
         return Target(OPENROUTER, f"openrouter:{vendor}", None, _OPENAI if vendor == "openai" else _PLAIN)
     if provider in ("openai", "") and host is None:
         return Target(CHAT, "openai", None, _OPENAI)
     if provider == "bedrock":
-        return Target(CHAT, provider, None, _PLAIN)
+        return Target(CHAT, provider, None, _PLAIN, parsed_arguments=True)
     if provider == "mistral":
         return Target(CHAT, provider, None, _MISTRAL)
     if provider in ("openai", ""):
         return Target(CHAT, home, "reasoning_content", _ANY)
-    key = _REASONING_KEYS.get(provider)
-    return Target(CHAT, home, key, _ANY, any_reasoning=True, always_thinks=provider == "deepseek")
+    return Target(
+        CHAT,
+        home,
+        _REASONING_KEYS.get(provider),
+        _ANY,
+        any_reasoning=True,
+        parsed_arguments=provider.startswith("ollama"),
+        always_thinks=provider == "deepseek",
+    )
 
 
 def split_name(model: str) -> tuple[str, str]:

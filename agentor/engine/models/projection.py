@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any  # message parts are provider JSON
 
+from agentor.engine import strictjson
 from agentor.engine.messages import Message, block_text
 from agentor.engine.models.families import ANTHROPIC, GEMINI, OPENROUTER, RESPONSES, Target
 
@@ -128,7 +129,21 @@ def _wants_content(to: Target, out: Message) -> bool:
 
 def _call(call: dict[str, Any], to: Target, *, own: bool) -> dict[str, Any]:
     keys = (*_CALL_KEYS, "provider_specific_fields") if own and to.family == GEMINI else _CALL_KEYS
-    return {**{k: call[k] for k in keys if k in call}, "id": to.call_ids.fit(str(call.get("id")))}
+    out = {**{k: call[k] for k in keys if k in call}, "id": to.call_ids.fit(str(call.get("id")))}
+    function = out.get("function") or {}
+    arguments = str(function.get("arguments") or "")
+    if (to.parsed_arguments or not own) and not _is_object(arguments):
+        # The model's words stay readable, beside the result that says what was wrong with them.
+        arguments = strictjson.dumps({"invalid_json": arguments} if arguments.strip() else {})
+        out["function"] = {**function, "arguments": arguments}
+    return out
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(strictjson.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _opaque(message: Message, to: Target) -> dict[str, Any]:

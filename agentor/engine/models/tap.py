@@ -20,6 +20,7 @@ class Tap:
         self.finish_reason: str | None = None
         self.error: str | None = None  # that the provider sent in the middle of a stream
         self.details: list[dict[str, Any]] = []  # OpenRouter's reasoning_details, in pieces
+        self.confused = False  # a chunk was not of a known shape; what was seen is not all
         self.has_usage = False
         self._shapes: set[str] = set()
         self._ids: set[str] | None = None  # all ids that the provider gave; None: nothing was seen
@@ -34,7 +35,7 @@ class Tap:
                 return
             if isinstance(body, dict):
                 self.body = body
-                self._see(body)
+                self._take(body)
 
     def watch(self, stream: Any) -> bool:
         """Listen to each chunk of a LiteLLM stream; False where it cannot be listened to.
@@ -77,13 +78,19 @@ class Tap:
 
         def parsed(chunk: Any) -> Any:
             if isinstance(chunk, dict):
-                self._see(chunk)
-                if self._listener is not None:
-                    self._listener(chunk)
+                self._take(chunk)
             return parse(chunk)
 
         chunks.chunk_parser = parsed
         return True
+
+    def _take(self, chunk: dict[str, Any]) -> None:
+        try:
+            self._see(chunk)
+            if self._listener is not None:
+                self._listener(chunk)
+        except (AttributeError, KeyError, TypeError):  # an odd chunk: LiteLLM may still make sense of it
+            self.confused = True
 
     def _see(self, chunk: dict[str, Any]) -> None:
         self._ids = (self._ids or set()) | set(_ids(chunk))

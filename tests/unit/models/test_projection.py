@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -141,6 +142,24 @@ def test_anthropic_cannot_think_on_in_a_loop_of_tool_calls_that_another_model_be
     assert thinking_cannot_go_on([question, foreign, result, own, result], to)
     assert not thinking_cannot_go_on([question, own, result], to)
     assert not thinking_cannot_go_on([question, foreign, result, question], to)
+
+
+@pytest.mark.parametrize("text", ["not json", "", "[1, 2]", '"x"', '{"a": 1', "NaN"])
+@pytest.mark.parametrize("model", ["anthropic/claude", "gemini/gemini-3-pro", "ollama_chat/qwen", "gpt-4o"])
+def test_arguments_that_are_no_object_go_as_one_where_the_format_wants_one(model: str, text: str) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": text}}
+    to = target(model)
+
+    def arguments(origin: str) -> str:
+        message = {"role": "assistant", "tool_calls": [call], "origin": origin}
+        return str(project([message], to)[0][0]["tool_calls"][0]["function"]["arguments"])
+
+    wanted = {"invalid_json": text} if text else {}
+    assert json.loads(arguments("somebody else")) == wanted
+    if to.parsed_arguments:
+        assert json.loads(arguments(to.origin)) == wanted
+    else:
+        assert arguments(to.origin) == text
 
 
 def test_deepseek_gets_a_reasoning_beside_each_call_even_where_there_is_none() -> None:
