@@ -34,7 +34,7 @@ class ModelSettings:
     stop: str | list[str] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: str | dict[str, Any] | None = None  # a dict: OpenAI's, with effort and summary
     verbosity: str | None = None
     top_logprobs: int | None = None
     metadata: dict[str, Any] | None = None

@@ -61,8 +61,8 @@ class Tap:
     def broke_off(self) -> bool:
         """True where a stream stopped before its end; LiteLLM takes that for a normal end of many.
 
-        OpenAI's format ends with a finish reason, and servers that leave it out still send the
-        usage last; Gemini's has usage in every chunk.
+        Each format ends with a reason to stop. Servers of OpenAI's that leave it out still send
+        the usage last; the other formats have usage early on.
         """
         ended = self.finish_reason or ("choices" in self._shapes and self.has_usage)
         return bool(self._shapes) and not ended
@@ -97,7 +97,7 @@ class Tap:
         error = chunk.get("error")
         if error:
             self.error = str(error.get("message") or error) if isinstance(error, dict) else str(error)
-        self._shapes |= {name for name in ("choices", "candidates") if chunk.get(name)}
+        self._shapes |= {name for name in ("choices", "candidates", "message") if chunk.get(name)}
         self.has_usage = self.has_usage or bool(chunk.get("usage") or chunk.get("usageMetadata"))
         self.finish_reason = _finish_reason(chunk) or self.finish_reason
         for choice in chunk.get("choices") or ():
@@ -121,7 +121,9 @@ def _finish_reason(chunk: dict[str, Any]) -> str | None:
         if any(said):
             return "error" if "error" in said else str(next(filter(None, said)))
     delta = chunk.get("delta") if chunk.get("type") == "message_delta" else chunk  # Anthropic's stream
-    found = (delta or {}).get("stop_reason") or chunk.get("finish_reason")
+    found = (delta or {}).get("stop_reason") or chunk.get("finish_reason") or chunk.get("done_reason")
+    if found is None and chunk.get("done") is True:  # an old Ollama's only word
+        found = "stop"
     return str(found) if found else None
 
 

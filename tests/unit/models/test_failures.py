@@ -169,6 +169,37 @@ async def test_an_error_in_the_middle_of_a_stream_is_told_in_the_providers_words
     assert "invalid literal" not in str(error)
 
 
+def ollama(*chunks: dict[str, Any]) -> Reply:
+    return Reply("".join(json.dumps({"model": "m", "created_at": "t", **chunk}) + "\n" for chunk in chunks))
+
+
+async def test_ollamas_stream_keeps_each_call_and_its_thinking_and_ends_by_its_own_word() -> None:
+    def one(name: str, city: str) -> dict[str, Any]:
+        return {"function": {"name": name, "arguments": {"city": city}}}
+
+    said = [
+        {"message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": False},
+        {
+            "message": {"role": "assistant", "content": "", "tool_calls": [one("get_weather", "A")]},
+            "done": False,
+        },
+        {
+            "message": {"role": "assistant", "content": "", "tool_calls": [one("get_time", "B")]},
+            "done": False,
+        },
+    ]
+    end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop"}
+    counts = {"prompt_eval_count": 3, "eval_count": 4}
+    with Wire([ollama(*said, {**end, **counts})]) as wire:
+        answer = await final(LiteLLMModel("ollama_chat/m", base_url=wire.url))
+    calls = [(c["id"], c["function"]["name"]) for c in answer.message["tool_calls"]]
+    assert calls == [("", "get_weather"), ("", "get_time")]  # the engine gives them ids
+    assert answer.message["reasoning_content"] == "hm"
+    with Wire([ollama(*said)]) as wire, pytest.raises(ModelError) as caught:
+        await final(LiteLLMModel("ollama_chat/m", base_url=wire.url))
+    assert caught.value.error_type == "LostStream"
+
+
 GEMINI_USAGE = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
 
 
