@@ -44,6 +44,8 @@ def built_fallbacks(
         TypeError: no model string and no model.
         ValueError: two models of one name, which the log could not tell apart.
     """
+    if isinstance(fallbacks, str):
+        raise TypeError(f"fallback_models takes a list of models, not the text {fallbacks!r}")
     portable = None if settings is None else settings.portable()
     built = tuple(built_model(m, portable if isinstance(m, str) else None, None, None) for m in fallbacks)
     names = [name_of(m) for m in (first, *built)]

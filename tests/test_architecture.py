@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"messages", "strictjson", "threads"},
     "transcript": {"messages", "events", "strictjson"},
     "store": {"events", "codec", "transcript", "strictjson", "threads"},
-    "redact": {"events", "messages"},
+    "redact": {"events", "messages", "strictjson"},
     "journal": {"events", "store"},
     "policy": {"messages", "events", "transcript"},
     "loop": LOOP,

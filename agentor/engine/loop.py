@@ -49,6 +49,7 @@ class Session:
         self.transcript, self.events = transcript, events
         self._stream = stream
         self._decisions = dict(decisions or {})
+        self._params: dict[str, Any] | None = None  # those of the last generation, as they were
         self._running: dict[asyncio.Task[ToolResult], OpenCall] = {}
 
     def record(self, event: Event) -> None:
@@ -156,6 +157,8 @@ class Session:
         self, turn: int, model: Model, response: ModelResponse, first_s: float | None, elapsed: float
     ) -> None:
         params = getattr(model, "params", None) or {}
+        known = params in (self._params, self.transcript.params or {})  # the log's may be redacted
+        self._params = params
         self.record(
             Generation(
                 turn=turn,
@@ -168,7 +171,7 @@ class Session:
                 response_id=response.response_id,
                 estimated=response.estimated or None,
                 left_out=response.left_out or None,
-                params=params if params != (self.transcript.params or {}) else None,
+                params=None if known else params,
                 sent=self.transcript.sent(),
                 time_to_first_chunk=first_s,
                 elapsed=elapsed,

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import fields, replace
 from typing import Any  # events carry JSON
 
+from agentor.engine import strictjson
 from agentor.engine.events import Event
 from agentor.engine.messages import Usage
 
@@ -44,14 +45,15 @@ SECRET_KEYS = {
     "x_auth_token",
     "x_goog_api_key",
 }
-# A provider's own: with one letter changed, it refuses the conversation.
-_OPAQUE = {
-    "signature",
-    "data",
-    "encrypted_content",
-    "thought_signature",
-    "thought_signatures",
-    "thoughtSignature",
+# A provider's own words: with one letter changed, it refuses the conversation.
+_OPAQUE = {"signature", "encrypted_content", "thought_signature", "thought_signatures", "thoughtSignature"}
+_SIGNED = {  # types of blocks that are signed, or encrypted, as a whole
+    "thinking",
+    "redacted_thinking",
+    "reasoning",
+    "reasoning.text",
+    "reasoning.summary",
+    "reasoning.encrypted",
 }
 _COMMON_WORDS = {"cookie", "credentials", "secret"}  # as keys only, not in the middle of a text
 _NAMES = "|".join(sorted(name.replace("_", "[_-]?") for name in SECRET_KEYS - _COMMON_WORDS))
@@ -66,27 +68,30 @@ _SHAPES = (  # as their issuers document them; the group is what is kept
     r"()\bgithub_pat_[A-Za-z0-9_]{30,}",
     r"()\bglpat-[A-Za-z0-9_-]{20,}",  # GitLab
     r"()\bxox[abeprs]-[A-Za-z0-9-]{10,}",  # Slack
-    r"()\beyJ[A-Za-z0-9_-]{8,4000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,}",  # JSON web tokens
-    r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----",
-    r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{12,}",
-    r"(\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@]*:)[^/\s:@\[]+(?=@)",  # the password in a URL
-    r"([?&](?:key|api[_-]?key|access_token|token|sig|signature)=)[^&\s\"'\[]+",
-    rf"((?:\b|_)(?:{_NAMES})\\*[\"']?\s*[:=]\s*\\*[\"']?)(?!\[redacted)[^\s\"'\\,;}}&\[]{{4,}}",
+    r"()(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,4000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,}",  # JWT
+    r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----BEGIN).){0,10000}?"
+    r"-----END [A-Z ]{0,40}PRIVATE KEY-----",
+    r"(\bBearer\s+)(?=[^\s]*[0-9._=~+/-])[A-Za-z0-9._~+/=-]{12,}",
+    r"(\bAuthorization:?\s+Basic\s+)[A-Za-z0-9+/=]{8,}",
+    r"(\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@]{0,200}:)[^/\s:@\[]{1,200}(?=@)",  # the password in a URL
+    r"([?&](?:key|api[_-]?key|access_token|token|sig|signature)=)[^&\s\"'\[\\]+",
+    rf"((?:\b|_)(?:{_NAMES})\\*[\"']?\s*[:=]\s*\\*[\"']?)(?!\[redacted|null|true|false|[\d.]+\b)[^\s\"'\\,;}}&\[]{{4,}}",
 )
 _PATTERN = [re.compile(shape, re.IGNORECASE | re.DOTALL) for shape in _SHAPES]
-_WHOLE = ("error", "params", "metadata", "trace_metadata")  # never the model's or the tools' own words
+_WHOLE = ("error", "params", "metadata", "trace_metadata")  # where names and shapes always count
 
 
-class Redactor(logging.Filter):
+class Redactor:
     """Replaces credentials by `[redacted]`; doing it twice changes nothing more.
 
     Always: the values of secrets (`secrets`, and of environment variables whose names end in
     `API_KEY`, `TOKEN`, `SECRET`, `PASSWORD` … where they have 12 letters or more), wherever they
     stand; and in errors, settings and metadata also what has the name or the shape of a credential.
     With `content=True` names and shapes count in messages, tool arguments and results too. The
-    model then sees what the log has, live and after a resume, so both stay equal.
+    model then sees what the log has, live and after a resume, so both stay equal. A signed block of
+    thinking is never changed: its provider would refuse it.
 
-    As a `logging.Filter` it goes onto a handler: `handler.addFilter(Redactor())`.
+    It is a filter for Python's logging too: `handler.addFilter(Redactor())`.
 
     Args:
         content: Look for names and shapes of credentials in the conversation as well.
@@ -103,7 +108,6 @@ class Redactor(logging.Filter):
         environment: Mapping[str, str] | None = None,
         patterns: Iterable[str] = (),
     ) -> None:
-        super().__init__()
         environment = os.environ if environment is None else environment
         found = {value for name, value in environment.items() if _SECRET_VARIABLE.search(name)}
         self._secrets = _longest_first({*secrets, *found})
@@ -141,8 +145,14 @@ class Redactor(logging.Filter):
         return replace(event, **changed) if changed else event
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Clean a record of Python's logging, its traceback included; never drops one."""
-        record.msg, record.args = self.text(record.getMessage()), None
+        """Clean a record of Python's logging, tracebacks included; never drops one, never raises."""
+        try:
+            text = record.getMessage()
+        except Exception as error:  # arguments that do not fit: logging would print that, and go on
+            text = f"{record.msg} {record.args!r} ({error})"
+        record.msg, record.args = self.text(text), None
+        if record.stack_info:
+            record.stack_info = self.text(record.stack_info)
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
@@ -158,19 +168,36 @@ class Redactor(logging.Filter):
     def _clean(self, value: Any, *, whole: bool) -> Any:
         """The value, or a clean copy where something had to go."""
         if isinstance(value, str):
-            clean = self.text(value) if whole else self._without_secrets(value)
+            clean = self._clean_text(value) if whole else self._without_secrets(value)
             return value if clean == value else clean
         if isinstance(value, Mapping):
-            pairs = {key: self._clean_key(str(key), item, whole=whole) for key, item in value.items()}
-            return pairs if any(pairs[key] is not item for key, item in value.items()) else value
+            if value.get("type") in _SIGNED and any(value.get(k) for k in (*_OPAQUE, "data")):
+                return value
+            pairs = {
+                self._without_secrets(str(key)): self._clean_key(str(key), item, whole=whole)
+                for key, item in value.items()
+            }
+            same = all(a is b for a, b in zip(pairs.values(), value.values(), strict=False))
+            return value if same and list(pairs) == list(value) else pairs
         if isinstance(value, list | tuple):
             items = [self._clean(item, whole=whole) for item in value]
             return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
         return value
 
+    def _clean_text(self, text: str) -> str:
+        """A text; one that is JSON, as a tool's arguments are, stays JSON."""
+        if text[:1] in ("{", "["):
+            try:
+                data = strictjson.loads(text)
+            except ValueError:
+                return self.text(text)
+            clean = self._clean(data, whole=True)
+            return text if clean is data else strictjson.dumps(clean)
+        return self.text(text)
+
     def _clean_key(self, key: str, value: Any, *, whole: bool) -> Any:
-        if key in _OPAQUE:
-            return value
+        if key in _OPAQUE and isinstance(value, str | list):
+            whole = False  # a secret's value is replaced even there; what only looks like one stays
         secret = whole and key.lower().replace("-", "_") in SECRET_KEYS
         if secret and isinstance(value, str | int | float) and value not in ("", MARK):
             return MARK

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -20,13 +22,15 @@ HEADERS = frozenset(  # all that a cassette keeps; whatever is not named here ma
     {
         "anthropic-version",
         "content-type",
+        "location",
         "request-id",
         "retry-after",
         "retry-after-ms",
         "x-request-id",
     }
 )
-_SECRET_QUERY = SECRET_KEYS | {"key", "token", "sig", "signature"}
+_SECRET_QUERY = re.compile("key|token|secret|sig|password|code", re.IGNORECASE)
+_SAID = re.compile(r'"(?:text|content|delta|arguments|partial_json|thinking)": "((?:[^"\\]|\\.)*)"')
 _SHOWN_LINES = 40  # of the difference that a miss shows
 
 
@@ -138,21 +142,34 @@ class _Cleaner:
 
     def response(self, response: dict[str, Any]) -> dict[str, Any]:
         headers = {k: v for k, v in response["headers"].items() if k.lower() in HEADERS}
+        headers = {k: [self._redactor.text(text) for text in v] for k, v in headers.items()}
+        if "location" in {k.lower() for k in headers}:
+            headers = {k: [self._uri(v[0])] if k.lower() == "location" else v for k, v in headers.items()}
         body = self._text(_text(response["body"]["string"]))
         return {**response, "headers": headers, "body": {"string": body.encode()}}
 
     def _uri(self, uri: str) -> str:
         parts = urlsplit(uri)
-        query = [(k, v) for k, v in parse_qsl(parts.query) if _plain(k) not in _SECRET_QUERY]
+        query = [
+            (k, self._redactor.text(v)) for k, v in parse_qsl(parts.query) if not _SECRET_QUERY.search(k)
+        ]
         shown = self._hosts.get(parts.netloc, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
         scheme, _, host = shown.partition("://")
-        return urlunsplit((scheme, host, parts.path, urlencode(query), ""))
+        return urlunsplit((scheme, host, self._redactor.text(parts.path), urlencode(query), ""))
 
     def _text(self, text: str) -> str:
         whole = self._json(text)
         if whole is not None:
             return whole
-        return "\n".join(self._line(line) for line in text.split("\n"))
+        clean = "\n".join(self._line(line) for line in text.split("\n"))
+        said = "".join(match.group(1) for match in _SAID.finditer(clean))
+        if self._redactor.text(said) != said:
+            warnings.warn(
+                "a stream that is being recorded holds what looks like a secret, in pieces; look into the "
+                "cassette before you keep it",
+                stacklevel=2,
+            )
+        return clean
 
     def _line(self, line: str) -> str:
         head, mark, data = line.partition("data: ")  # an event stream
@@ -201,7 +218,8 @@ def _host(one: Any, other: Any) -> bool:
 
 
 def _json_body(one: Any, other: Any) -> bool:
-    return bool(_body(one) == _body(other))
+    # As text: Python takes True for 1.
+    return json.dumps(_body(one), sort_keys=True) == json.dumps(_body(other), sort_keys=True)
 
 
 def _body(request: Any) -> Any:

@@ -45,32 +45,36 @@ async def test_an_error_that_would_come_again_goes_to_the_fallback_at_once() -> 
     assert len(first.requests) == 1
 
 
-async def test_a_run_stays_with_its_fallback_also_when_it_is_resumed() -> None:
-    store = MemoryStore()
-    second = ScriptedModel([call("ping"), call("ping"), error("no luck")], name="second")
-    agent = Agentor(
-        "a",
-        model=ScriptedModel([error("down")], name="first"),
-        tools=[ping],
-        fallback_models=[second],
-        store=store,
-    )
-    failed = await agent.arun("go", max_turns=3)
-    assert failed.run_id is not None
-    assert failed.status == "failed"
+def two_models(store: MemoryStore, first: ScriptedModel, second: ScriptedModel) -> Agentor:
+    return Agentor("a", model=first, tools=[ping], fallback_models=[second], store=store)
 
+
+async def test_a_run_stays_with_its_fallback_also_when_it_is_resumed() -> None:
     def unasked(messages: object, tools: object) -> str:
         raise AssertionError("the first model was asked again")
 
-    again = Agentor(
-        "a",
-        model=ScriptedModel(unasked, name="first"),
-        tools=[ping],
-        fallback_models=[ScriptedModel(["", "", "done"], name="second")],
-        store=store,
-    )
-    resumed = await again.aresume(failed.run_id)
-    assert (resumed.status, resumed.final_output) == ("completed", "done")
+    whole = MemoryStore()
+    script = [call("ping"), call("ping"), "done"]
+    first = ScriptedModel([error("down")], name="first")
+    await two_models(whole, first, ScriptedModel(script, name="second")).arun("go", run_id="r")
+    log = whole.load("r")
+    place = next(n for n, e in enumerate(log) if isinstance(e, Retry))
+    for cut in range(place + 1, len(log)):
+        store = MemoryStore()
+        for event in log[:cut]:
+            store.append("r", event)
+        again = two_models(store, ScriptedModel(unasked, name="first"), ScriptedModel(script, name="second"))
+        resumed = await again.aresume("r")
+        assert (resumed.status, resumed.final_output) == ("completed", "done")
+
+
+async def test_a_run_that_failed_with_every_model_begins_with_the_first_one_again() -> None:
+    store = MemoryStore()
+    first = ScriptedModel([error("down")], name="first")
+    failed = await two_models(store, first, ScriptedModel([error("bad key")], name="second")).arun("go")
+    assert (failed.status, failed.error) == ("failed", "bad key")
+    mended = two_models(store, ScriptedModel(["up"], name="first"), ScriptedModel(["no"], name="second"))
+    assert (await mended.aresume(str(failed.run_id))).final_output == "up"
 
 
 async def test_a_follow_up_asks_the_first_model_again() -> None:
@@ -93,6 +97,8 @@ async def test_a_run_fails_when_the_last_model_has_failed() -> None:
 def test_models_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="twice: gpt-4o"):
         Agentor("a", model="gpt-4o", fallback_models=["gpt-4o"])
+    with pytest.raises(TypeError, match="list of models"):
+        Agentor("a", model="gpt-4o", fallback_models="o3-pi")
     with pytest.raises(TypeError, match="model"):
         Agentor("a", model="gpt-4o", fallback_models=[3])  # type: ignore[list-item]
 

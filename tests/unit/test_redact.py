@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentor import Agentor, FileStore, MemoryStore, Redactor
+from agentor import Agentor, FileStore, LiteLLMModel, MemoryStore, ModelSettings, Redactor
 from agentor.engine.events import Generation, ToolResult
 from agentor.errors import ModelError
 from agentor.testing import ScriptedModel, answer, call
@@ -93,6 +94,57 @@ def test_names_of_keys_count_in_json_and_schemas_and_signatures_stay() -> None:
         "nested": [{"password": "[redacted]", "user": "ann"}],
     }
     assert data["Authorization"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clean"),
+    [
+        ('{"password": null, "n": 12345678}', None),
+        ('{"password": "abcdefgh", "n": 1}', '{"password":"[redacted]","n":1}'),
+        ('{"q": "see \\"http://h/?key=abc\\" ok"}', '{"q":"see \\"http://h/?key=[redacted]\\" ok"}'),
+        ('{"password": 12345678}', '{"password":"[redacted]"}'),
+    ],
+)
+def test_arguments_stay_json(arguments: str, clean: str | None) -> None:
+    assert redactor().data({"arguments": arguments})["arguments"] == (clean or arguments)
+    text = redactor().text(arguments)
+    assert json.loads(text) is not None
+
+
+def test_a_signed_block_is_left_whole_and_what_stands_beside_it_is_not() -> None:
+    signed = {"type": "thinking", "thinking": f"use {SHAPES['github']}", "signature": "s"}
+    data = {"content": [signed, {"type": "text", "text": SHAPES["github"]}]}
+    clean = redactor().data(data)
+    assert clean["content"] == [signed, {"type": "text", "text": "[redacted]"}]
+
+
+def test_values_of_secrets_are_found_under_any_key_and_in_keys() -> None:
+    clean = redactor().data({"data": {"api_key": "abc", KEY: 1}, "signature": f"x {KEY}"})
+    assert clean == {"data": {"api_key": "[redacted]", "[redacted]": 1}, "signature": "x [redacted]"}
+
+
+def test_hostile_texts_take_no_longer_than_plain_ones() -> None:
+    clean = Redactor(environment={}, content=True).text
+    began = time.process_time()
+    clean("a plain text of some words " * 12_000)
+    plain_s = time.process_time() - began
+    hostile = ["-----BEGIN PRIVATE KEY-----", "-eyJ", "a.", "?key=", "password=", "a://b:", "Bearer "]
+    for piece in hostile:
+        began = time.process_time()
+        clean(piece * (300_000 // len(piece)))
+        assert time.process_time() - began < 20 * plain_s + 1, piece
+
+
+def test_headers_that_are_no_secret_are_no_secret() -> None:
+    headers = {"HTTP-Referer": "https://example.com", "Authorization": "Bearer abcdefghijklmnop"}
+    made = LiteLLMModel("openai/m", settings=ModelSettings(extra_headers=headers))
+    assert made.secrets == ("Bearer", "abcdefghijklmnop")
+
+
+def test_logging_goes_on_where_the_arguments_do_not_fit() -> None:
+    record = logging.LogRecord("x", logging.ERROR, "f", 1, "%d items", ("many",), None)
+    assert redactor().filter(record)
+    assert "many" in record.getMessage()
 
 
 def test_an_event_without_credentials_is_the_same_event() -> None:

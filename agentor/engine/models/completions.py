@@ -7,20 +7,14 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any  # LiteLLM is imported late and is not typed for us
 
 from agentor.engine.messages import Message, Usage
-from agentor.engine.models import families, usage
-from agentor.engine.models.accumulate import Accumulator, AnthropicBlocks
+from agentor.engine.models import anthropic, families, usage
+from agentor.engine.models.accumulate import Accumulator
 from agentor.engine.models.base import ModelResponse, StreamChunk
-from agentor.engine.models.failures import as_model_error, broken_off, check_ending, unreadable
+from agentor.engine.models.failures import as_model_error, broken_off, check_ending, no_answer, unreadable
 from agentor.engine.models.projection import project, thinking_cannot_go_on
 from agentor.engine.models.tap import Tap, json_body
 
 _THINKING = ("thinking", "reasoning_effort")  # settings that turn Anthropic's thinking on
-_ENDS = {  # Anthropic's stop_reason -> finish_reason
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
 
 
 class ChatRoute:
@@ -72,18 +66,21 @@ class ChatRoute:
         try:
             response = await litellm.acompletion(**request, logger_fn=tap.log)
         except Exception as error:
-            response = _rescued(litellm, tap, error)
+            response = _rescued(litellm, tap.body, error)
             if response is None:
                 raise as_model_error(error, self.model, streaming=False) from error
+        return self._whole(litellm, response, tap)
+
+    def _whole(self, litellm: Any, response: Any, tap: Tap) -> ModelResponse:
         try:
             choice = response.choices[0]
-            message = choice.message.model_dump(exclude_none=True)
+            raw = choice.message.model_dump(exclude_none=True)
+            message = families.normalise(raw, self._target.origin)
         except (AttributeError, IndexError, TypeError) as error:
             raise unreadable(self.model, error) from error
-        kept = families.normalise(message, self._target.origin)
-        reason = "content_filter" if message.get("refusal") else choice.finish_reason
+        reason = "content_filter" if raw.get("refusal") else choice.finish_reason
         counted = usage.from_litellm(getattr(response, "usage", None))
-        return self._answer(litellm, kept, reason, counted, response.id, tap)
+        return self._answer(litellm, message, reason, counted, response.id, tap)
 
     async def stream(self, litellm: Any, request: dict[str, Any]) -> AsyncGenerator[StreamChunk, None]:
         """The answer in pieces.
@@ -91,16 +88,16 @@ class ChatRoute:
         Raises:
             ModelError: the call failed; `LostStream` where the answer broke off.
         """
-        own, parts = AnthropicBlocks(), Accumulator()
+        own, parts = anthropic.Blocks(), Accumulator()
         tap = Tap(own.add if self._target.family == families.ANTHROPIC else None)
         counted, response_id, stream = None, None, None
         asked = {**request, "stream": True, "stream_options": {"include_usage": True}}
         try:
             stream = await litellm.acompletion(**asked, logger_fn=tap.log)
             if (response := json_body(stream)) is not None:
-                yield self._anthropic(litellm, json.loads(await response.aread()), tap)
+                yield self._unstreamed(litellm, await response.aread(), tap)
                 return
-            watched = tap.watch(stream)
+            tap.watch(stream)
             async for chunk in stream:
                 response_id = response_id or getattr(chunk, "id", None)
                 counted = getattr(chunk, "usage", None) or counted
@@ -112,7 +109,9 @@ class ChatRoute:
                     if text or reasoning:
                         yield StreamChunk(text=text or "", reasoning=reasoning or "")
         except Exception as error:
-            counted = _usage_before(error, stream)
+            # A server that sent its usage last gave the whole answer: asking again would pay for it twice.
+            whole = "before a finish_reason" in str(error) and not tap.broke_off
+            counted = _reported(stream) if whole else None
             if counted is None:
                 raise as_model_error(
                     error, self.model, streaming=stream is not None, said=tap.error
@@ -121,37 +120,44 @@ class ChatRoute:
         finally:
             if stream is not None and (close := getattr(stream, "aclose", None)) is not None:
                 await close()
-        if (blocks := own.blocks()) and not tap.confused:
-            whole = Accumulator()
-            whole.add_anthropic(blocks)
-            whole.finish_reason, parts = parts.finish_reason, whole
-        parts.add_details(tap.details)
-        message, found = parts.message(self._target.origin), usage.from_litellm(counted)
         if parts.finish_reason is None or tap.broke_off:
             raise broken_off(self.model, "the stream ended without a finish reason")
-        if not any(key in message for key in ("content", "tool_calls")) and not found.output_tokens:
-            # LiteLLM gives a body that is no stream as an empty answer with a normal end.
-            raise broken_off(self.model, "the stream held no answer; does this server stream answers?")
-        estimated = watched and not tap.has_usage
-        final = self._answer(
-            litellm, message, parts.finish_reason, found, response_id, tap, estimated=estimated
-        )
+        reason = parts.finish_reason
+        if tap.refusal:
+            parts.refuse(tap.refusal)
+            reason = "content_filter"
+            yield StreamChunk(text=tap.refusal)
+        if (blocks := own.whole()) and not tap.confused:
+            parts = Accumulator()
+            parts.add_blocks(blocks)
+        parts.add_details(tap.details)
+        try:
+            message = parts.message(self._target.origin)
+        except TypeError as error:
+            raise unreadable(self.model, error) from error
+        found = usage.from_litellm(counted)
+        estimated = not tap.has_usage and _reported(stream) is None
+        final = self._answer(litellm, message, reason, found, response_id, tap, estimated=estimated)
         yield StreamChunk(final=final)
 
-    def _anthropic(self, litellm: Any, body: dict[str, Any], tap: Tap) -> StreamChunk:
-        """A server that speaks Anthropic's format and does not stream answers with one JSON body."""
+    def _unstreamed(self, litellm: Any, text: bytes, tap: Tap) -> StreamChunk:
+        """A server that is asked to stream and does not: its answer is one JSON body, and paid for."""
         parts = Accumulator()
         try:
-            parts.add_anthropic(body["content"])
-            reason = str(body["stop_reason"])
-            counted = usage.from_anthropic(body.get("usage") or {})
-        except (KeyError, TypeError, AttributeError) as error:
+            body = json.loads(text)
+            if self._target.family != families.ANTHROPIC:
+                final = self._whole(litellm, litellm.ModelResponse(**body), tap)
+            else:
+                parts.add_blocks(body["content"])
+                tap.finish_reason = str(body["stop_reason"])
+                counted = usage.from_anthropic(body.get("usage") or {})
+                message = parts.message(self._target.origin)
+                reason = anthropic.finish_reason(tap.finish_reason)
+                final = self._answer(litellm, message, reason, counted, body.get("id"), tap)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise unreadable(self.model, error) from error
-        tap.finish_reason = reason
-        message = parts.message(self._target.origin)
-        text = message.get("content")
-        final = self._answer(litellm, message, _ENDS.get(reason, "length"), counted, body.get("id"), tap)
-        return StreamChunk(text=text if isinstance(text, str) else "", final=final)
+        content = final.message.get("content")
+        return StreamChunk(text=content if isinstance(content, str) else "", final=final)
 
     def _answer(
         self,
@@ -166,6 +172,10 @@ class ChatRoute:
     ) -> ModelResponse:
         if reason is None:
             raise broken_off(self.model, "the answer has no finish reason")
+        empty = not any(key in message for key in ("content", "tool_calls"))
+        if empty and reason == "stop" and (estimated or not counted.output_tokens):
+            # LiteLLM gives a body that holds no answer as an empty one with a normal end.
+            raise no_answer(self.model, unstreamed=tap.unstreamed)
         check_ending(self.model, tap.finish_reason or reason)
         return ModelResponse(
             message=_with_own_ids(message, tap),
@@ -186,22 +196,17 @@ def _with_own_ids(message: Message, tap: Tap) -> Message:
     return {**message, "tool_calls": [c if tap.has(c.get("id")) else {**c, "id": ""} for c in calls]}
 
 
-def _usage_before(error: Exception, stream: Any) -> Any:
-    """The usage that came before LiteLLM missed a finish reason; None for a stream that did break.
-
-    A server sends the usage last, so the answer is whole: asking again would pay for it twice.
-    """
-    if stream is None or "before a finish_reason" not in str(error):
-        return None
+def _reported(stream: Any) -> Any:
+    """The usage in the provider's own chunks; None where LiteLLM counted for itself."""
     counts = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
     return next((usage for usage in reversed(counts) if usage is not None), None)
 
 
-def _rescued(litellm: Any, tap: Tap, error: Exception) -> Any:
+def _rescued(litellm: Any, body: dict[str, Any] | None, error: Exception) -> Any:
     """A whole answer of the OpenAI kind that LiteLLM stumbled over; it is paid for, so it is not lost."""
-    if tap.body is None or not isinstance(tap.body.get("choices"), list) or not tap.body["choices"]:
+    if body is None or not isinstance(body.get("choices"), list) or not body["choices"]:
         return None
     try:
-        return litellm.ModelResponse(**tap.body)
+        return litellm.ModelResponse(**body)
     except Exception:  # pydantic's or LiteLLM's own; the first error says more
         return None

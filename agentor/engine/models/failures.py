@@ -65,7 +65,7 @@ _BROKEN_ENDS = {  # a provider's word for an end that is no answer
 _WRAPPING = re.compile(r"^(litellm\.\w+: )+(\w+: )?((\w+Exception|\w+Error)( \w+Error)?( - |: ))*")
 _NO_JSON = re.compile("Error converting to valid response|Empty or invalid response from LLM")
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low")
-_RETRY_DELAY = re.compile(r'"retryDelay":\s*"([0-9.]+)s"')  # in the body of Google's errors
+_RETRY_DELAY = re.compile(r'"retryDelay":\s*"([0-9]+(?:\.[0-9]+)?)s"')  # in the body of Google's errors
 
 
 def as_model_error(error: Exception, model: str, *, streaming: bool, said: str | None = None) -> ModelError:
@@ -103,13 +103,30 @@ def as_model_error(error: Exception, model: str, *, streaming: bool, said: str |
     elif status in (413, 422) and kind not in _HINTS:
         kind = "UnprocessableEntityError"
     retryable = kind not in _HINTS and (kind in _PASSING or (status is not None and status >= 500))
-    hint = _HINTS.get(kind) or _PASSING.get(kind) or ("the provider failed; resume the run later")
+    again = "the provider failed; resume the run later" if retryable else "it would fail again"
+    hint = _HINTS.get(kind) or _PASSING.get(kind) or again
     return _make(error, model, kind, f"{hint}: {text}", retryable=retryable, status=status)
 
 
 def broken_off(model: str, reason: str) -> ModelError:
     """An answer that ended without saying that it is over."""
     return ModelError(reason, error_type="LostStream", retryable=True, provider=_provider(model), model=model)
+
+
+def no_answer(model: str, *, unstreamed: bool) -> ModelError:
+    """An answer with nothing in it, and no tokens spent on it.
+
+    Args:
+        unstreamed: A stream was asked for, and one JSON body came, which LiteLLM does not read.
+    """
+    stuck = "this server does not stream answers; use run instead of a stream, or another base_url="
+    return ModelError(
+        stuck if unstreamed else "there is no answer in it; does this server stream answers?",
+        error_type="NoAnswer",
+        retryable=not unstreamed,
+        provider=_provider(model),
+        model=model,
+    )
 
 
 def unreadable(model: str, error: Exception) -> ModelError:

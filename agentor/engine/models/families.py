@@ -83,8 +83,9 @@ def target(model: str, *, responses: bool = False, base_url: str | None = None) 
 
     Args:
         responses: The model is asked over the Responses API.
-        base_url: Where that is not the provider's own address. Two servers of the OpenAI kind are
-            told apart by its host; its port may change between the processes of one run.
+        base_url: Where that is not the provider's own address. Two servers are told apart by its
+            host; its port may change between the processes of one run. Claude and Gemini read
+            their own signatures wherever they run.
     """
     provider, name = split_name(model)
     host = urlsplit(base_url).hostname if base_url else None
@@ -92,9 +93,11 @@ def target(model: str, *, responses: bool = False, base_url: str | None = None) 
     if responses:
         return Target(RESPONSES, f"responses:{home or 'openai'}", None, _PLAIN)
     if provider == "anthropic" or (provider in _CLAUDE_HOSTS and "claude" in name):
-        return Target(ANTHROPIC, ANTHROPIC, None, _PLAIN, parsed_arguments=True)
+        own = ANTHROPIC if host is None or "claude" in name else home
+        return Target(ANTHROPIC, own, None, _PLAIN, parsed_arguments=True)
     if provider == "gemini" or (provider in _GEMINI_HOSTS and name.startswith("gemini")):
-        return Target(GEMINI, GEMINI, None, _ANY, parsed_arguments=True)
+        own = GEMINI if host is None or "gemini" in name else home
+        return Target(GEMINI, own, None, _ANY, parsed_arguments=True)
     if provider == "openrouter":
         vendor = name.partition("/")[0]
         return Target(OPENROUTER, f"openrouter:{vendor}", None, _OPENAI if vendor == "openai" else _PLAIN)
@@ -131,13 +134,21 @@ def is_openai_reasoning(model: str) -> bool:
 
 
 def normalise(message: dict[str, Any], origin: str) -> Message:
-    """A provider's assistant message as it goes into the log: no nulls, no duplicates, no noise."""
+    """A provider's assistant message as it goes into the log: no nulls, no duplicates, no noise.
+
+    Raises:
+        TypeError: a part of it has a shape that cannot be an answer.
+    """
     kept: Message = {"role": "assistant"}
     for key, value in message.items():
         dropped = value is None or key in ("role", "function_call", "refusal")
         if not dropped and (key == "content" or value not in ([], {}, "")):
             kept[key] = value
+    if not isinstance(kept.get("content", ""), str | list):
+        raise TypeError(f"content of an unknown shape: {kept['content']!r:.200}")
     if "tool_calls" in kept:
+        for call in kept["tool_calls"]:
+            _check_call(call)
         kept["tool_calls"] = [_without_nulls(c, "index") for c in kept["tool_calls"]]
     fields = kept.pop("provider_specific_fields", None)
     if isinstance(fields, dict) and (fields := _without_nulls(fields, *_REPEATED)):
@@ -149,7 +160,27 @@ def normalise(message: dict[str, Any], origin: str) -> Message:
     elif isinstance(kept.get("reasoning"), str):
         kept.setdefault("reasoning_content", kept.pop("reasoning"))
     kept["origin"] = origin
-    return kept
+    return dict(_encodable(kept))
+
+
+def _encodable(value: Any) -> Any:
+    """The value without halves of surrogate pairs, which no later request could be encoded with."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value
+    if isinstance(value, dict):
+        return {key: _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list) else value
+
+
+def _check_call(call: Any) -> None:
+    function = call.get("function") if isinstance(call, dict) else None
+    texts = [function.get("name"), function.get("arguments", "")] if isinstance(function, dict) else [None]
+    if not all(isinstance(text, str) for text in (*texts, call.get("id") or "")):
+        raise TypeError(f"a tool call of an unknown shape: {call!r:.200}")
 
 
 # What LiteLLM keeps a second time under provider_specific_fields.

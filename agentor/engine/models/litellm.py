@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 import threading
 import warnings
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +29,7 @@ _NOISE = (  # what pydantic says of LiteLLM's own types, at its first call
     r"Accessing the 'model_\w+' attribute on the instance is deprecated",
     r"Pydantic serializer warnings",
 )
+_SECRET_HEADER = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
 _OURS = ("timeout_s", "responses_route", "extra_headers")  # not LiteLLM's names, or not for the log
 
 
@@ -87,7 +89,8 @@ class LiteLLMModel:
         settings = settings or ModelSettings()
         given = settings.to_params()
         headers = settings.extra_headers or {}
-        self.secrets = tuple(filter(None, [api_key, *headers.values()]))  # never to be written down
+        words = [w for k, v in headers.items() if _SECRET_HEADER.search(k) for w in str(v).split()]
+        self.secrets = tuple(filter(None, [api_key, *words]))  # never to be written down
         self.params = {k: v for k, v in given.items() if k != "extra_headers"}
         wanted = settings.responses_route
         if wanted is None:

@@ -66,8 +66,10 @@ def thinking_cannot_go_on(messages: Sequence[Message], to: Target) -> bool:
 
     Its API wants each turn of such a loop to begin with its own thinking, or thinking to be off.
     """
-    for message in reversed(messages):
-        if message.get("role") == "user":
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        # A user message right after tool results (a notice) is one with them, for Anthropic.
+        if message.get("role") == "user" and (place == 0 or messages[place - 1].get("role") != "tool"):
             return False
         calls = message.get("role") == "assistant" and message.get("tool_calls")
         if calls and message.get("origin") != to.origin and not opaque_parts(message)["signed_thinking"]:

@@ -31,9 +31,10 @@ def parameters(params: dict[str, Any]) -> dict[str, Any]:
         )
     out = {_RENAMED.get(name, name): value for name, value in params.items()}
     if (effort := out.pop("reasoning_effort", None)) is not None:
-        out["reasoning"] = effort if isinstance(effort, dict) else {"effort": effort}
+        own = effort if isinstance(effort, dict) else {"effort": effort}
+        out["reasoning"] = {**(out.get("reasoning") or {}), **own}
     if (verbosity := out.pop("verbosity", None)) is not None:
-        out["text"] = {"verbosity": verbosity}
+        out["text"] = {**(out.get("text") or {}), "verbosity": verbosity}
     choice = out.get("tool_choice")
     if isinstance(choice, dict) and isinstance(choice.get("function"), dict):
         out["tool_choice"] = {"type": "function", "name": choice["function"].get("name")}
@@ -111,6 +112,7 @@ def _call_item(call: dict[str, Any]) -> Item:
 def message_of(output: Sequence[Item]) -> dict[str, Any]:
     """The assistant message of an answer's output items; `response_items` can give them back."""
     text, refusal, calls, items = "", "", [], []
+    texts = [part for item in output for part in _texts(item)]
     for item in output:
         kind = item.get("type")
         if kind == "function_call":
@@ -123,7 +125,8 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
             for part in item.get("content") or ():
                 if part.get("type") == "output_text":
                     text += part["text"]
-                    part = {**part, "text": len(part["text"])}  # the text itself is in `content`
+                    if len(texts) == 1:  # it is `content` already, and stands there once
+                        part = {k: v for k, v in part.items() if k != "text"}
                 refusal += part.get("refusal") or ""
                 parts.append(part)
             item = {**item, "content": parts}
@@ -138,17 +141,22 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
     return message
 
 
+def _texts(item: Item) -> list[Item]:
+    parts = item.get("content") or () if item.get("type") == "message" else ()
+    return [part for part in parts if part.get("type") == "output_text"]
+
+
 def _whole(message: Message) -> list[Item]:
     """The items of `message_of` again, as they came; a call's id is the conversation's."""
-    text, calls, out = str(message.get("content") or ""), list(raw_calls(message)), []
+    calls, out = list(raw_calls(message)), []
     for item in message["response_items"]:
         if item.get("type") == "function_call":
             out.append({**item, **_call_item(calls.pop(0))} if calls else item)
         elif item.get("type") == "message":
             parts = []
             for part in item.get("content") or ():
-                if isinstance(size := part.get("text"), int):
-                    part, text = {**part, "text": text[:size]}, text[size:]
+                if part.get("type") == "output_text" and "text" not in part:
+                    part = {**part, "text": message.get("content") or ""}
                 parts.append(part)
             out.append({**item, "content": parts})
         elif item.get("type") != "reasoning" or item.get("encrypted_content") or item.get("content"):

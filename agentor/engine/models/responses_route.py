@@ -31,13 +31,10 @@ class ResponsesRoute:
         self.model, self._target = model, target
         provider, name = families.split_name(model)
         defaults: dict[str, Any] = {"store": False}
+        own = responses.parameters(fixed)
         if not name.startswith(_NO_REASONING):
-            defaults["include"] = [_ENCRYPTED]
-        self._fixed = {
-            **defaults,
-            **responses.parameters(fixed),
-            "model": model if provider else f"openai/{name}",
-        }
+            own["include"] = list(dict.fromkeys([_ENCRYPTED, *own.get("include", ())]))
+        self._fixed = {**defaults, **own, "model": model if provider else f"openai/{name}"}
 
     def request(
         self,
@@ -68,7 +65,7 @@ class ResponsesRoute:
             response = await litellm.aresponses(**request)
         except Exception as error:
             raise as_model_error(error, self.model, streaming=False) from error
-        return self._answer(litellm, _json(response))
+        return self._answer(litellm, response)
 
     async def stream(self, litellm: Any, request: dict[str, Any]) -> AsyncGenerator[StreamChunk, None]:
         """The answer in pieces.
@@ -77,8 +74,8 @@ class ResponsesRoute:
             ModelError: the call failed; `LostStream` where the answer broke off.
         """
         seen, stream = responses.Collected(), None
-        _allow_stream(litellm, self._fixed["model"])
         try:
+            _allow_stream(litellm, self._fixed["model"])
             stream = await litellm.aresponses(**request, stream=True)
             async for event in stream:
                 text, reasoning = seen.add(_json(event))
@@ -93,15 +90,17 @@ class ResponsesRoute:
             raise broken_off(self.model, f"the stream ended early{seen.error and f': {seen.error}'}")
         yield StreamChunk(final=self._answer(litellm, seen.response))
 
-    def _answer(self, litellm: Any, response: dict[str, Any]) -> ModelResponse:
+    def _answer(self, litellm: Any, answer: Any) -> ModelResponse:
         try:
+            response = _json(answer)
             raw = responses.message_of(response["output"])
             reason, own_reason = responses.ending(response, raw, self.model)
             counted = usage.from_responses(response.get("usage") or {})
+            message = families.normalise(raw, self._target.origin)
         except (KeyError, TypeError, AttributeError) as error:
             raise unreadable(self.model, error) from error
         return ModelResponse(
-            message=families.normalise(raw, self._target.origin),
+            message=message,
             finish_reason=reason,
             raw_finish_reason=own_reason,
             usage=counted,
@@ -112,9 +111,9 @@ class ResponsesRoute:
 
 def _allow_stream(litellm: Any, model: str) -> None:
     """For a model that its list does not know, LiteLLM would ask for a plain answer and cut it up."""
-    name = families.split_name(model)[1]
+    provider, name = families.split_name(model)
     if name not in litellm.model_cost and model not in litellm.model_cost:
-        known = {"litellm_provider": "openai", "mode": "responses", "supports_native_streaming": True}
+        known = {"litellm_provider": provider, "mode": "chat", "supports_native_streaming": True}
         litellm.register_model({name: known})
 
 

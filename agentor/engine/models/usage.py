@@ -14,27 +14,28 @@ def from_litellm(usage: Any) -> Usage:
     prompt = getattr(usage, "prompt_tokens_details", None)
     answer = getattr(usage, "completion_tokens_details", None)
     return Usage(
-        input_tokens=getattr(usage, "prompt_tokens", 0) or 0,
-        output_tokens=getattr(usage, "completion_tokens", 0) or 0,
-        total_tokens=getattr(usage, "total_tokens", 0) or 0,
-        cached_input_tokens=getattr(prompt, "cached_tokens", 0) or 0,
-        cache_write_input_tokens=getattr(prompt, "cache_creation_tokens", 0) or 0,
-        reasoning_tokens=getattr(answer, "reasoning_tokens", 0) or 0,
+        input_tokens=_count(getattr(usage, "prompt_tokens", 0)),
+        output_tokens=_count(getattr(usage, "completion_tokens", 0)),
+        total_tokens=_count(getattr(usage, "total_tokens", 0)),
+        cached_input_tokens=_count(getattr(prompt, "cached_tokens", 0)),
+        cache_write_input_tokens=_count(getattr(prompt, "cache_creation_tokens", 0)),
+        reasoning_tokens=_count(getattr(answer, "reasoning_tokens", 0)),
     )
 
 
 def from_anthropic(usage: dict[str, Any]) -> Usage:
     """Anthropic's `usage`, whose `input_tokens` leave out what came from or went into the cache."""
-    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
-    input_tokens = (usage.get("input_tokens") or 0) + read + written
-    output_tokens = usage.get("output_tokens") or 0
+    read = _count(usage.get("cache_read_input_tokens"))
+    written = _count(usage.get("cache_creation_input_tokens"))
+    input_tokens = _count(usage.get("input_tokens")) + read + written
+    output_tokens = _count(usage.get("output_tokens"))
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         total_tokens=input_tokens + output_tokens,
         cached_input_tokens=read,
         cache_write_input_tokens=written,
-        reasoning_tokens=(usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+        reasoning_tokens=_count((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
     )
 
 
@@ -43,13 +44,18 @@ def from_responses(usage: dict[str, Any]) -> Usage:
     input_details = usage.get("input_tokens_details") or {}
     output_details = usage.get("output_tokens_details") or {}
     return Usage(
-        input_tokens=usage.get("input_tokens") or 0,
-        output_tokens=usage.get("output_tokens") or 0,
-        total_tokens=usage.get("total_tokens") or 0,
-        cached_input_tokens=input_details.get("cached_tokens") or 0,
-        cache_write_input_tokens=input_details.get("cache_write_tokens") or 0,
-        reasoning_tokens=output_details.get("reasoning_tokens") or 0,
+        input_tokens=_count(usage.get("input_tokens")),
+        output_tokens=_count(usage.get("output_tokens")),
+        total_tokens=_count(usage.get("total_tokens")),
+        cached_input_tokens=_count(input_details.get("cached_tokens")),
+        cache_write_input_tokens=_count(input_details.get("cache_write_tokens")),
+        reasoning_tokens=_count(output_details.get("reasoning_tokens")),
     )
+
+
+def _count(value: Any) -> int:
+    """A provider's count; 0 for what is none, so that sums always work."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def cost_usd(litellm: Any, model: str, usage: Usage) -> float | None:

@@ -228,6 +228,15 @@ async def test_a_stream_that_says_its_usage_and_not_its_end_is_whole_and_not_pai
 
 
 @pytest.mark.parametrize("provider", ["openai", "groq", "openrouter"])
+@pytest.mark.parametrize("where", ["each", "first"])
+async def test_usage_that_does_not_come_last_is_no_end(provider: str, where: str) -> None:
+    usage = {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}}
+    chunks = [{**delta(content="ha"), **usage}, delta(content="lf") | (usage if where == "each" else {})]
+    error = await failure(provider, events(*chunks), streaming=True)
+    assert (error.error_type, error.retryable) == ("LostStream", True)
+
+
+@pytest.mark.parametrize("provider", ["openai", "groq", "openrouter"])
 async def test_a_stream_that_was_cut_is_no_answer(provider: str) -> None:
     error = await failure(provider, events(delta(content="half")), streaming=True)
     assert (error.error_type, error.retryable) == ("LostStream", True)
@@ -312,6 +321,69 @@ async def test_a_refusal_is_filtered_and_its_text_is_kept() -> None:
     with Wire([stopped]) as wire:
         answer = await model("anthropic", wire).complete(USER)
     assert (answer.finish_reason, answer.raw_finish_reason) == ("content_filter", "refusal")
+
+
+async def test_a_streamed_refusal_is_filtered_too() -> None:
+    end = delta()
+    end["choices"][0]["finish_reason"] = "stop"
+    with Wire([events(delta(refusal="I will"), delta(refusal=" not."), end)]) as wire:
+        chunks = [chunk async for chunk in model("openai", wire).stream(USER)]
+    answer = chunks[-1].final
+    assert answer is not None
+    assert (answer.message["content"], answer.finish_reason) == ("I will not.", "content_filter")
+    assert "".join(chunk.text for chunk in chunks) == "I will not."
+
+
+@pytest.mark.parametrize("provider", ["openai", "groq"])
+async def test_a_server_that_does_not_stream_is_paid_once_or_says_so(provider: str) -> None:
+    reply = chat({"content": "in one piece"})
+    with Wire([reply] * 4) as wire:
+        try:
+            answer = await final(model(provider, wire))
+        except ModelError as error:
+            assert (error.error_type, error.retryable) == ("NoAnswer", False)
+            assert "does not stream" in str(error)
+        else:
+            assert answer.message["content"] == "in one piece"
+        assert len(wire.requests) == 1
+
+
+@pytest.mark.parametrize("usage", [{"input_tokens": "5"}, {"output_tokens": None}, {"total_tokens": [1]}])
+async def test_odd_counts_are_no_counts(usage: dict[str, Any]) -> None:
+    item = {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "ok"}],
+    }
+    with Wire([Reply({**response("completed", output=[item]), "usage": usage})]) as wire:
+        answer = await model("openai", wire, responses_route=True).complete(USER)
+    assert answer.usage.total_tokens == 0
+
+
+async def test_a_message_that_is_not_there_is_no_answer() -> None:
+    body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+    choice = {"index": 0, "message": None, "finish_reason": "stop"}
+    with Wire([Reply({**body, "choices": [choice]})]) as wire, pytest.raises(ModelError):
+        await model("openai", wire).complete(USER)
+
+
+async def test_an_odd_wish_to_wait_is_none() -> None:
+    body = {"error": {"message": "x", "code": 429, "details": [{"retryDelay": "1.2.3s"}]}}
+    assert (await failure("gemini", Reply(body, 429))).retry_after_s is None
+
+
+async def test_a_streamed_response_leaves_litellms_own_routes_alone() -> None:
+    name = "a-model-that-nobody-knows"
+    end = {"type": "response.completed", "response": response("completed"), "sequence_number": 1}
+    with Wire([events(end), chat({"content": "over chat"})]) as wire:
+        settings = ModelSettings(responses_route=True)
+        url = f"{wire.url}/v1"
+        await final(LiteLLMModel(f"openai/{name}", api_key="k", base_url=url, settings=settings))
+        answer = await LiteLLMModel(f"openai/{name}", api_key="k", base_url=url).complete(USER)
+    assert answer.message["content"] == "over chat"
+    assert wire.paths == ["/v1/responses", "/v1/chat/completions"]
+    assert wire.requests[0]["stream"] is True
 
 
 async def test_counts_that_the_provider_did_not_give_are_marked() -> None:

@@ -141,7 +141,8 @@ def test_anthropic_cannot_think_on_in_a_loop_of_tool_calls_that_another_model_be
     assert thinking_cannot_go_on([question, foreign, result], to)
     assert thinking_cannot_go_on([question, foreign, result, own, result], to)
     assert not thinking_cannot_go_on([question, own, result], to)
-    assert not thinking_cannot_go_on([question, foreign, result, question], to)
+    answered = {"role": "assistant", "content": "done", "origin": "openai"}
+    assert not thinking_cannot_go_on([question, foreign, result, answered, question], to)
 
 
 @pytest.mark.parametrize("text", ["not json", "", "[1, 2]", '"x"', '{"a": 1', "NaN"])
@@ -216,6 +217,41 @@ def test_noise_is_left_out_of_the_log() -> None:
     }
 
 
+def call_deltas(*deltas: dict[str, Any]) -> list[tuple[str, str, str]]:
+    parts = Accumulator()
+    for delta in deltas:
+        parts.add({"tool_calls": [delta]})
+    calls = parts.message("x")["tool_calls"]
+    return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
+
+
+def test_a_call_whose_id_and_name_stand_in_each_piece_is_one_call() -> None:
+    def piece(arguments: str, name: str | None = "f", call_id: str | None = "c1") -> dict[str, Any]:
+        return {"index": 0, "id": call_id, "function": {"name": name, "arguments": arguments}}
+
+    assert call_deltas(piece('{"a"'), piece(":1}")) == [("c1", "f", '{"a":1}')]
+    assert call_deltas(piece("", "get_"), piece('{"a":1}', "time", None)) == [("c1", "get_time", '{"a":1}')]
+    two = call_deltas(piece("{}"), piece("{}", "g", "c2"))
+    assert two == [("c1", "f", "{}"), ("c2", "g", "{}")]
+    ollama = call_deltas(piece("{}"), piece("{}", "g", None))
+    assert ollama == [("c1", "f", "{}"), ("", "g", "{}")]
+
+
+def test_details_of_one_index_and_several_types_stay_apart() -> None:
+    parts = Accumulator()
+    parts.add_details(
+        [
+            {"type": "reasoning.summary", "index": 0, "summary": "a"},
+            {"type": "reasoning.summary", "index": 0, "summary": "b"},
+            {"type": "reasoning.encrypted", "index": 0, "data": "x"},
+        ]
+    )
+    assert parts.message("openrouter:openai")["reasoning_details"] == [
+        {"type": "reasoning.summary", "index": 0, "summary": "ab"},
+        {"type": "reasoning.encrypted", "index": 0, "data": "x"},
+    ]
+
+
 def test_calls_that_share_an_index_stay_two_calls() -> None:
     parts = Accumulator()
     for name in ("get_weather", "get_time"):
@@ -252,13 +288,49 @@ ITEMS = [
 ]
 
 
-def test_items_of_the_responses_api_come_back_as_they_came_and_their_text_is_kept_once() -> None:
+def test_items_of_the_responses_api_come_back_as_they_came() -> None:
     message = normalise(responses.message_of(ITEMS), "responses:openai")
     assert message["content"] == "abç"
-    assert str(message).count("ab") == 1
     assert opaque_parts(message) == {"encrypted_reasoning": 2}
     projected, left_out = project([message], target("gpt-5", responses=True))
     assert (responses.input_items(projected), dict(left_out)) == (ITEMS, {})
+
+
+def test_the_one_text_of_a_response_is_kept_once_and_may_be_redacted() -> None:
+    message = normalise(responses.message_of([ITEMS[0], ITEMS[1]]), "responses:openai")
+    assert str(message).count("ab") == 1
+    clean = {**message, "content": "[redacted] and more"}
+    (_, item) = responses.input_items(project([clean], target("gpt-5", responses=True))[0])
+    assert item == {**ITEMS[1], "content": [{**ITEMS[1]["content"][0], "text": "[redacted] and more"}]}
+
+
+def test_a_notice_after_tool_results_does_not_end_a_loop_of_anothers_calls() -> None:
+    to = target("anthropic/claude-sonnet-4-5")
+    foreign = {"role": "assistant", "tool_calls": BARE_CALLS, "origin": "openai"}
+    result = {"role": "tool", "tool_call_id": "c", "content": "1"}
+    notice = {"role": "user", "content": "the tool f is switched off"}
+    assert thinking_cannot_go_on([{"role": "user", "content": "?"}, foreign, result, notice], to)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": 5},
+        {"tool_calls": [{"id": ["q"], "function": {"name": "f", "arguments": "{}"}}]},
+        {"tool_calls": [{"id": "q", "function": {"name": 3, "arguments": "{}"}}]},
+        {"tool_calls": [{"id": "q", "function": {"name": "f", "arguments": {"a": 1}}}]},
+        {"tool_calls": [{"id": "q"}]},
+    ],
+)
+def test_a_part_of_a_shape_that_cannot_be_an_answer_never_gets_into_the_log(message: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="unknown shape"):
+        normalise(message, "openai")
+
+
+def test_halves_of_surrogate_pairs_become_letters_that_can_be_sent() -> None:
+    kept = normalise({"content": "a\ud83d b \ud83d\ude00", "tool_calls": []}, "openai")
+    assert kept["content"] == "a\ufffd b \U0001f600"
+    kept["content"].encode()
 
 
 def test_items_go_to_their_own_origin_only() -> None:
