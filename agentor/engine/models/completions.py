@@ -95,7 +95,7 @@ class ChatRoute:
         try:
             stream = await litellm.acompletion(**asked, logger_fn=tap.log)
             if (response := json_body(stream)) is not None:
-                yield self._unstreamed(litellm, await response.aread(), tap)
+                yield self._unstreamed(litellm, json.loads(await response.aread()), tap)
                 return
             tap.watch(stream)
             async for chunk in stream:
@@ -120,31 +120,40 @@ class ChatRoute:
         finally:
             if stream is not None and (close := getattr(stream, "aclose", None)) is not None:
                 await close()
+        if tap.body is not None:
+            yield self._unstreamed(litellm, tap.body, tap)
+            return
         if parts.finish_reason is None or tap.broke_off:
             raise broken_off(self.model, "the stream ended without a finish reason")
-        reason = parts.finish_reason
-        if tap.refusal:
-            parts.refuse(tap.refusal)
-            reason = "content_filter"
-            yield StreamChunk(text=tap.refusal)
+        estimated = not tap.has_usage and _reported(stream) is None
+        final = self._answer(
+            litellm,
+            self._collected(parts, own, tap),
+            "content_filter" if tap.refusal else parts.finish_reason,
+            usage.from_litellm(counted),
+            response_id,
+            tap,
+            estimated=estimated,
+        )
+        yield StreamChunk(text=tap.refusal, final=final)
+
+    def _collected(self, parts: Accumulator, own: anthropic.Blocks, tap: Tap) -> Message:
+        """The message of a stream that is over; what the tap saw goes before what LiteLLM made of it."""
         if (blocks := own.whole()) and not tap.confused:
             parts = Accumulator()
             parts.add_blocks(blocks)
         parts.add_details(tap.details)
+        if tap.refusal:
+            parts.refuse(tap.refusal)
         try:
-            message = parts.message(self._target.origin)
+            return parts.message(self._target.origin)
         except TypeError as error:
             raise unreadable(self.model, error) from error
-        found = usage.from_litellm(counted)
-        estimated = not tap.has_usage and _reported(stream) is None
-        final = self._answer(litellm, message, reason, found, response_id, tap, estimated=estimated)
-        yield StreamChunk(final=final)
 
-    def _unstreamed(self, litellm: Any, text: bytes, tap: Tap) -> StreamChunk:
+    def _unstreamed(self, litellm: Any, body: dict[str, Any], tap: Tap) -> StreamChunk:
         """A server that is asked to stream and does not: its answer is one JSON body, and paid for."""
         parts = Accumulator()
         try:
-            body = json.loads(text)
             if self._target.family != families.ANTHROPIC:
                 final = self._whole(litellm, litellm.ModelResponse(**body), tap)
             else:

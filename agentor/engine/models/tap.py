@@ -16,7 +16,7 @@ class Tap:
 
     def __init__(self, listener: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._listener = listener
-        self.body: dict[str, Any] | None = None  # of a plain answer
+        self.body: dict[str, Any] | None = None  # of an answer in one piece
         self.finish_reason: str | None = None
         self.error: str | None = None  # that the provider sent in the middle of a stream
         self.details: list[dict[str, Any]] = []  # OpenRouter's reasoning_details, in pieces
@@ -102,6 +102,8 @@ class Tap:
         self.finish_reason = _finish_reason(chunk) or self.finish_reason
         self._seen = True
         for choice in chunk.get("choices") or ():
+            if "message" in choice:  # no piece of a stream: LiteLLM reads nothing but usage out of it
+                self.body = chunk
             part = choice.get("delta") or {}
             self.details += part.get("reasoning_details") or []
             self.refusal += part.get("refusal") or ""
