@@ -12,12 +12,12 @@ import yaml
 from wire import Reply, Wire, chat
 
 from agentor import LiteLLMModel, ModelSettings, Redactor
+from agentor.errors import CassetteMiss
 from agentor.testing.cassettes import cassette
 
 CANARY = "canary{}-0f8e7d6c5b4a3928"
-KEYS = {
-    place: CANARY.format(place) for place in ("header", "query", "body", "answer", "error", "cookie", "org")
-}
+PLACES = ("header", "query", "body", "answer", "error", "cookie", "org", "path")
+KEYS = {place: CANARY.format(place) for place in PLACES}
 
 
 def reply(body: Any, status: int = 200) -> Reply:
@@ -42,7 +42,7 @@ def test_nothing_secret_is_recorded_and_what_is_recorded_still_plays(tmp_path: P
 
     def ask(url: str) -> list[str]:
         headers = {"authorization": f"Bearer {KEYS['header']}", "openai-organization": KEYS["org"]}
-        ask_url = f"{url}/v1?key={KEYS['query']}&alt=sse"
+        ask_url = f"{url}/v1/{KEYS['path']}?key={KEYS['query']}&subscription-key=sk-abc&alt=sse"
         return [httpx.post(ask_url, json=question, headers=headers).text for _ in answers]
 
     with Wire(answers) as wire, cassette(path, record="all", redactor=redactor):
@@ -50,6 +50,7 @@ def test_nothing_secret_is_recorded_and_what_is_recorded_still_plays(tmp_path: P
     text = path.read_text()
     assert [place for place, key in KEYS.items() if key in text] == []
     assert "alt=sse" in text
+    assert "sk-abc" not in text
     with cassette(path, redactor=redactor) as tape:  # the server is gone
         again = ask(wire.url)
     assert tape.left == 0
@@ -65,6 +66,26 @@ async def test_a_key_that_comes_back_in_an_answer_is_taken_out_whatever_its_shap
         with cassette(path, record="new", redactor=Redactor(environment={})):
             await model.complete([{"role": "user", "content": KEYS["org"]}])
     assert [key for key in (KEYS["header"], KEYS["org"]) if key in path.read_text()] == []
+
+
+def test_a_secret_in_pieces_is_pointed_out(tmp_path: Path) -> None:
+    pieces = [f'data: {{"text": "{KEYS["answer"][:8]}"}}', f'data: {{"text": "{KEYS["answer"][8:]}"}}']
+    redactor = Redactor(environment={"A_TOKEN": KEYS["answer"]})
+    with (
+        Wire([Reply("\n\n".join(pieces))]) as wire,
+        pytest.warns(UserWarning, match="in pieces"),
+        cassette(tmp_path / "c.yaml", record="new", redactor=redactor),
+    ):
+        httpx.post(f"{wire.url}/v1", json={})
+
+
+@pytest.mark.parametrize("other", [{"n": True}, {"n": 1.0}, {"n": "1"}])
+def test_values_of_other_types_do_not_match(tmp_path: Path, other: dict[str, Any]) -> None:
+    path = tmp_path / "c.yaml"
+    with Wire([Reply({"ok": 1})]) as wire, cassette(path, record="new"):
+        httpx.post(f"{wire.url}/v1", json={"n": 1})
+    with cassette(path), pytest.raises(CassetteMiss):
+        httpx.post(f"{wire.url}/v1", json=other)
 
 
 @pytest.mark.parametrize(
