@@ -216,12 +216,13 @@ def test_a_thousand_runs_leak_nothing() -> None:
     agent.run("hi")
     gc.collect()
     fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    assert background._loop is not None
+    tasks = asyncio.all_tasks(background._loop)  # LiteLLM's own worker, where a test before used it
     for _ in range(1000):
         assert agent.run("hi").status == "completed"
     assert len(os.listdir("/proc/self/fd")) <= fds
     assert threading.active_count() <= threads
-    assert background._loop is not None
-    assert asyncio.all_tasks(background._loop) == set()
+    assert asyncio.all_tasks(background._loop) <= tasks
 
 
 def test_run_in_an_async_tool_names_the_async_twin() -> None:
