@@ -103,6 +103,8 @@ class ChatRoute:
                 counted = getattr(chunk, "usage", None) or counted
                 for choice in chunk.choices[:1]:
                     delta = choice.delta.model_dump(exclude_none=True)
+                    if self._target.family == families.CHAT:
+                        delta.pop("thinking_blocks", None)  # `reasoning_content` again
                     parts.add(delta)
                     parts.finish_reason = choice.finish_reason or parts.finish_reason
                     text, reasoning = delta.get("content"), delta.get("reasoning_content")

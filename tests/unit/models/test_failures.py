@@ -394,6 +394,25 @@ async def test_counts_that_the_provider_did_not_give_are_marked() -> None:
     assert answer.estimated
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_mistrals_thinking_is_reasoning_however_it_comes(streaming: bool) -> None:
+    def thought(text: str) -> list[dict[str, Any]]:
+        return [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
+
+    end = delta(content="swer")
+    end["choices"][0]["finish_reason"] = "stop"
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    stream = events(
+        delta(content=thought("h")), delta(content=thought("m")), delta(content="an"), {**end, "usage": usage}
+    )
+    plain = chat({"content": [*thought("hm"), {"type": "text", "text": "answer"}]})
+    with Wire([stream if streaming else plain]) as wire:
+        asked = LiteLLMModel("mistral/magistral-medium-latest", api_key="k", base_url=wire.url)
+        answer = await (final(asked) if streaming else asked.complete(USER))
+    wanted = {"role": "assistant", "content": "answer", "reasoning_content": "hm", "origin": "mistral"}
+    assert answer.message == wanted
+
+
 # --- the Responses API ----------------------------------------------------------------------------
 
 
