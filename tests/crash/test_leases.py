@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ async def test_a_worker_that_loses_its_lease_in_the_middle_of_a_tool_is_told_at_
     never = asyncio.Event()
 
     async def stuck() -> str:
-        with sqlite3.connect(store.path) as db:  # as another worker's take-over would
+        with closing(sqlite3.connect(store.path)) as db, db:  # as another worker's take-over would
             db.execute("UPDATE runs SET epoch = epoch + 1")
         await never.wait()
         return "late"
@@ -199,7 +200,7 @@ def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
 
 def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
     SQLiteStore(tmp_path / "runs.db")
-    with sqlite3.connect(tmp_path / "runs.db") as db:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(UnsupportedLog, match="version 99"):
         SQLiteStore(tmp_path / "runs.db")
