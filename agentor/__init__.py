@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run t
     from agentor.engine.result import RunResult as RunResult
     from agentor.engine.store import FileStore as FileStore
     from agentor.engine.store import MemoryStore as MemoryStore
-    from agentor.engine.store import SQLiteStore as SQLiteStore
     from agentor.tools import Tool as Tool
     from agentor.tools import ToolContext as ToolContext
     from agentor.tools import function_tool as function_tool
@@ -30,7 +29,6 @@ _HOMES = {
     "NotHappened": "agentor.engine.policy",
     "Redactor": "agentor.engine.redact",
     "RunResult": "agentor.engine.result",
-    "SQLiteStore": "agentor.engine.store",
     "Tool": "agentor.tools",
     "ToolContext": "agentor.tools",
     "function_tool": "agentor.tools",
@@ -47,7 +45,6 @@ __all__ = [
     "NotHappened",
     "Redactor",
     "RunResult",
-    "SQLiteStore",
     "Tool",
     "ToolContext",
     "function_tool",

@@ -19,7 +19,6 @@ PUBLIC = [
     "NotHappened",
     "Redactor",
     "RunResult",
-    "SQLiteStore",
     "Tool",
     "ToolContext",
     "function_tool",
