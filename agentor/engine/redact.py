@@ -20,7 +20,7 @@ _SECRET_VARIABLE = re.compile(
     r"(API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|DSN|DATABASE_URL)$", re.IGNORECASE
 )
 # Names of JSON keys and of HTTP headers, in lower case with underscores.
-SECRET_KEYS = {
+_SECRET_KEYS = {
     "access_token",
     "api_key",
     "apikey",
@@ -56,7 +56,7 @@ _SIGNED = {  # types of blocks that are signed, or encrypted, as a whole
     "reasoning.encrypted",
 }
 _COMMON_WORDS = {"cookie", "credentials", "secret"}  # as keys only, not in the middle of a text
-_NAMES = "|".join(sorted(name.replace("_", "[_-]?") for name in SECRET_KEYS - _COMMON_WORDS))
+_NAMES = "|".join(sorted(name.replace("_", "[_-]?") for name in _SECRET_KEYS - _COMMON_WORDS))
 _SHAPES = (  # as their issuers document them; the group is what is kept
     r"()\bsk-(?:ant-|proj-|or-|live-|test-)?[A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, OpenRouter, Stripe
     r"()\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}",
@@ -198,10 +198,15 @@ class Redactor:
     def _clean_key(self, key: str, value: Any, *, whole: bool) -> Any:
         if key in _OPAQUE and isinstance(value, str | list):
             whole = False  # a secret's value is replaced even there; what only looks like one stays
-        secret = whole and key.lower().replace("-", "_") in SECRET_KEYS
+        secret = whole and is_secret_name(key)
         if secret and isinstance(value, str | int | float) and value not in ("", MARK):
             return MARK
         return self._clean(value, whole=whole)
+
+
+def is_secret_name(name: str) -> bool:
+    """True for the name of a JSON key or HTTP header whose value is a credential."""
+    return name.lower().replace("-", "_") in _SECRET_KEYS
 
 
 def _longest_first(values: Iterable[str]) -> tuple[str, ...]:

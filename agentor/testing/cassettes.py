@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal  # Any: vcrpy is imported late, and bodies are JSON
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from agentor.engine.redact import SECRET_KEYS, Redactor
+from agentor.engine.redact import Redactor, is_secret_name
 from agentor.errors import CassetteMiss, MissingExtra
 
 Record = Literal["none", "new", "all"]
@@ -131,7 +131,7 @@ class _Cleaner:
         self._redactor, self._hosts = redactor, hosts
 
     def request(self, request: Any) -> Any:
-        secrets = [str(v) for k, v in request.headers.items() if _plain(k) in SECRET_KEYS]
+        secrets = [str(v) for k, v in request.headers.items() if is_secret_name(k)]
         # A key that came in a header may come back in a body, whatever its shape.
         self._redactor = self._redactor.knowing(word for value in secrets for word in value.split())
         request.headers = {k: v for k, v in request.headers.items() if k.lower() in HEADERS}
@@ -181,10 +181,6 @@ class _Cleaner:
             return json.dumps(self._redactor.data(json.loads(text)), ensure_ascii=False)
         except (ValueError, RecursionError):
             return None
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "_")
 
 
 class _Yaml:

@@ -102,11 +102,11 @@ def _assistant(message: Message, to: Target, *, own: bool) -> Message:
     if calls:
         out["tool_calls"] = [_call(c, to, own=own) for c in calls]
     out.update(_opaque(message, to) if own else {})
-    reads = to.reasoning_key and (to.any_reasoning or message.get("origin") == to.origin)
-    if to.reasoning_key and reads and (reasoning := thinking_text(message)):
-        out[to.reasoning_key] = reasoning
-    elif to.reasoning_key and to.always_thinks and calls:
-        out[to.reasoning_key] = ""
+    if to.reasoning_key:
+        reads = to.any_reasoning or message.get("origin") == to.origin
+        reasoning = thinking_text(message) if reads else ""
+        if reasoning or (to.always_thinks and calls):
+            out[to.reasoning_key] = reasoning
     if "content" not in out and _wants_content(to, out):
         out["content"] = ""
     return out
