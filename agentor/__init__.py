@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run t
     from agentor.engine.result import RunResult as RunResult
     from agentor.engine.store import FileStore as FileStore
     from agentor.engine.store import MemoryStore as MemoryStore
+    from agentor.engine.store import SQLiteStore as SQLiteStore
     from agentor.tools import Tool as Tool
     from agentor.tools import ToolContext as ToolContext
     from agentor.tools import function_tool as function_tool
@@ -29,6 +30,7 @@ _HOMES = {
     "NotHappened": "agentor.engine.policy",
     "Redactor": "agentor.engine.redact",
     "RunResult": "agentor.engine.result",
+    "SQLiteStore": "agentor.engine.store",
     "Tool": "agentor.tools",
     "ToolContext": "agentor.tools",
     "function_tool": "agentor.tools",
@@ -45,6 +47,7 @@ __all__ = [
     "NotHappened",
     "Redactor",
     "RunResult",
+    "SQLiteStore",
     "Tool",
     "ToolContext",
     "function_tool",

@@ -203,6 +203,7 @@ class Agentor:
         *,
         decisions: Mapping[str, Decision] | None = None,
         max_turns: int | None = None,
+        wait_s: float = 0.0,
         tracing: Tracing = None,
     ) -> RunResult:
         """Finish a run that was interrupted; a finished one gives its stored result.
@@ -213,6 +214,7 @@ class Agentor:
         Args:
             decisions: For calls in doubt: `{call_id: Happened(result) | NotHappened()}`.
             max_turns: A new total for the whole run; None keeps what it was started with.
+            wait_s: Seconds to wait for a run that another worker holds.
 
         Raises:
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
@@ -221,7 +223,7 @@ class Agentor:
         for call_id, decision in (decisions or {}).items():
             if not isinstance(decision, Happened | NotHappened):
                 raise TypeError(f"decisions[{call_id!r}] must be Happened(result) or NotHappened()")
-        start = self._segment(max_turns, tracing, decisions=decisions)
+        start = self._segment(max_turns, tracing, decisions=decisions, wait_s=wait_s)
         return await self._runs.resume(run_id, start)
 
     def resume(
@@ -230,10 +232,11 @@ class Agentor:
         *,
         decisions: Mapping[str, Decision] | None = None,
         max_turns: int | None = None,
+        wait_s: float = 0.0,
         tracing: Tracing = None,
     ) -> RunResult:
         """`aresume` for callers that are not async."""
-        work = self.aresume(run_id, decisions=decisions, max_turns=max_turns, tracing=tracing)
+        work = self.aresume(run_id, decisions=decisions, max_turns=max_turns, wait_s=wait_s, tracing=tracing)
         return background.run(work, method="resume")
 
     async def acontinue_run(
@@ -376,6 +379,7 @@ class Agentor:
         *,
         stream: Callable[[Event], None] | None = None,
         decisions: Mapping[str, Decision] | None = None,
+        wait_s: float = 0.0,
     ) -> Start:
         own = json_object("metadata", metadata)
         merged = {**(self._start["metadata"] or {}), **(own or {})}
@@ -384,5 +388,6 @@ class Agentor:
             observers=observers(tracing, self.tracer),
             stream=stream,
             decisions=dict(decisions or {}),
+            wait_s=wait_s,
             **{**self._start, "metadata": merged or None},
         )

@@ -77,7 +77,8 @@ class RunExists(StoreError, ValueError):
 class RunBusy(StoreError):
     """A live worker holds the run, so nobody else may write to it.
 
-    Attributes: `owner` (free text), `host`, `pid`, `since` (epoch seconds); unknown ones are None.
+    Attributes: `owner` (free text), `host`, `pid`, `since`, `expires` (epoch seconds); unknown ones
+    are None. A lease that the kernel keeps does not expire.
     """
 
     def __init__(
@@ -87,12 +88,14 @@ class RunBusy(StoreError):
         host: str | None = None,
         pid: int | None = None,
         since: float | None = None,
+        expires: float | None = None,
     ) -> None:
         super().__init__(run_id, "held by a live worker")
-        self.owner, self.host, self.pid, self.since = owner, host, pid, since
+        self.owner, self.host, self.pid, self.since, self.expires = owner, host, pid, since, expires
 
     def __reduce__(self) -> tuple[type[RunBusy], tuple[object, ...]]:
-        return type(self), (self.run_id, self.owner, self.host, self.pid, self.since)
+        about = (self.run_id, self.owner, self.host, self.pid, self.since, self.expires)
+        return type(self), about
 
     def __str__(self) -> str:
         holder = self.owner or "a live worker"
@@ -100,9 +103,12 @@ class RunBusy(StoreError):
         since = ""
         if self.since is not None:
             since = time.strftime(" since %Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
+        end = "its lock is freed at its death"
+        if self.expires is not None:
+            end = time.strftime("its lease ends at %H:%M:%S UTC at the latest", time.gmtime(self.expires))
         return (
-            f"run {self.run_id!r} is held by {holder}{place}{since}; wait until it ends, or end that "
-            "process: its lock is freed at its death"
+            f"run {self.run_id!r} is held by {holder}{place}{since}; wait until it ends (wait_s=), or end "
+            f"that process: {end}"
         )
 
 
@@ -155,7 +161,13 @@ class Conflict(StoreError):
 
 
 class Fenced(StoreError):
-    """The lease under which a worker writes has passed to another one."""
+    """The lease under which a worker writes has ended, or passed to another one: it must stop."""
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is another worker's now: {self.reason}; nothing more was started or "
+            "written here. Resume the run to see how it goes on"
+        )
 
 
 class UnsupportedLog(StoreError):

@@ -28,6 +28,8 @@ class ToolContext:
 
     `idempotency_key` is equal over retry, crash and resume of the same call, and different for
     other arguments and in a fork: give it to the outside system. `attempt` counts from 1.
+    `fencing_token` grows with each worker that goes on with the run: an outside system that keeps the
+    highest one it has seen can refuse a worker that was overtaken.
     """
 
     run_id: str
@@ -35,6 +37,7 @@ class ToolContext:
     turn: int
     attempt: int
     idempotency_key: str
+    fencing_token: int = 0
     context: Any = None
 
 

@@ -19,6 +19,7 @@ PUBLIC = [
     "NotHappened",
     "Redactor",
     "RunResult",
+    "SQLiteStore",
     "Tool",
     "ToolContext",
     "function_tool",

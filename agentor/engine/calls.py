@@ -90,7 +90,9 @@ def checked(c: OpenCall, spec: AgentSpec, disabled: frozenset[str]) -> tuple[Too
         raise Refused(result_event(c, error=str(error), error_type="ToolArgumentError")) from None
 
 
-async def run_tool(c: OpenCall, tool: Tool, args: dict[str, Any], *, run_id: str, context: Any) -> ToolResult:
+async def run_tool(
+    c: OpenCall, tool: Tool, args: dict[str, Any], *, run_id: str, fencing_token: int, context: Any
+) -> ToolResult:
     """Run the body; whatever it raises is the model's to handle."""
     call = c.call
     about = ToolContext(
@@ -99,6 +101,7 @@ async def run_tool(c: OpenCall, tool: Tool, args: dict[str, Any], *, run_id: str
         turn=call.turn,
         attempt=c.attempt + 1,
         idempotency_key=digest([run_id, call.turn, call.index, call.name, args])[:32],
+        fencing_token=fencing_token,
         context=context,
     )
     started = time.perf_counter()

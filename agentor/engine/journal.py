@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any  # what a wrapped coroutine returns
 
 from agentor.engine.events import Event, numbered
-from agentor.engine.store.access import Access
+from agentor.engine.store.hold import Hold
 from agentor.errors import Conflict, CorruptLog, Fenced, RunBusy, RunExists, StoreError
 
 Observer = Callable[[Event], None]
@@ -29,7 +29,7 @@ class Journal:
     def __init__(
         self,
         run_id: str,
-        access: Access | None,
+        hold: Hold | None,
         *,
         next_seq: int = 0,
         strict: bool = False,
@@ -37,8 +37,8 @@ class Journal:
         observers: tuple[Observer, ...] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.run_id, self._access = run_id, access
-        self.shown_id = None if access is None else run_id  # without a store there is no run to name
+        self.run_id, self._hold = run_id, hold
+        self.shown_id = None if hold is None else run_id  # without a store there is no run to name
         self._next_seq, self._strict = next_seq, strict
         self._observers, self._clock = observers, clock
         self._redact = redact
@@ -49,7 +49,7 @@ class Journal:
     @property
     def durable(self) -> bool:
         """True if every event so far is acknowledged by the store."""
-        return self._access is not None and not self._unsaved
+        return self._hold is not None and not self._unsaved
 
     def add(self, event: Event) -> Event:
         """Redact and number an event for the next batch; nothing may act on it before `commit`."""
@@ -71,10 +71,12 @@ class Journal:
             StoreError: in strict mode for any failure; in both modes where another writer has the
                 run, or its log is damaged.
         """
-        if self._access is None:
+        if self._hold is None:
             self._unsaved.clear()
-        elif self._unsaved:
-            await finish(self._save(self._access))
+        else:
+            if self._unsaved:
+                await finish(self._save(self._hold))
+            await self._hold.assure()
         seen, self._unseen = self._unseen, []
         for event in seen:
             for observer in self._observers:
@@ -91,10 +93,10 @@ class Journal:
                 stacklevel=2,
             )
 
-    async def _save(self, access: Access) -> None:
+    async def _save(self, hold: Hold) -> None:
         try:
             while self._unsaved:
-                saved = await access.append(self.run_id, self._unsaved)
+                saved = await hold.append(self._unsaved)
                 del self._unsaved[:saved]
         except _FATAL:
             raise

@@ -266,7 +266,14 @@ class Session:
                 self.record(refused.result)
         await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
         for c, tool, args in ready:
-            work = run_tool(c, tool, args, run_id=self.journal.run_id, context=self.spec.context)
+            work = run_tool(
+                c,
+                tool,
+                args,
+                run_id=self.journal.run_id,
+                fencing_token=self.transcript.epoch,
+                context=self.spec.context,
+            )
             self._running[asyncio.create_task(work)] = c
         while self._running:
             done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any  # metadata is the user's JSON
 
@@ -18,9 +20,10 @@ from agentor.engine.policy import INTERRUPTED, MAX_STARTS, OVERTAKEN, Decision
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Lease
+from agentor.engine.store.hold import Hold
 from agentor.engine.store.names import check_run_id
 from agentor.engine.transcript import Transcript
-from agentor.errors import AgentChangedWarning, RunExists, RunNotFound
+from agentor.errors import AgentChangedWarning, RunBusy, RunExists, RunNotFound
 
 # A resume returns the stored result of these; going on needs a new message or a fork.
 _FINAL = ("completed", "truncated", "filtered", "poisoned")
@@ -38,6 +41,7 @@ class Start:
     observers: tuple[Observer, ...] = ()
     stream: Callable[[Event], None] | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+    wait_s: float = 0.0  # for a run that another worker holds
 
 
 def new_run_id() -> str:
@@ -60,13 +64,10 @@ class Runs:
         chosen = run_id is not None
         run_id = new_run_id() if run_id is None else run_id
         check_run_id(run_id)
-        lease = await self._lease(run_id)
-        try:
+        async with self._held(run_id) as hold:
             if chosen and self._access is not None and await self._access.exists(run_id):
                 raise RunExists(run_id)
-            return await self._segment(run_id, [], Transcript(), messages, start)
-        finally:
-            await self._release(lease)
+            return await self._segment(hold, run_id, [], Transcript(), messages, start)
 
     async def run_many(self, inputs: list[list[Message]], start: Start, limit: int) -> list[RunResult]:
         """A new run for each input, at most `limit` at a time; results in the inputs' order."""
@@ -93,15 +94,12 @@ class Runs:
         if self._is_settled(transcript, start):
             self._check_decisions(transcript, start)
             return self._stored(run_id, events, transcript)
-        lease = await self._lease(run_id)
-        try:
+        async with self._held(run_id, start.wait_s) as hold:
             events, transcript = await self._latest(run_id, events, transcript)
             if self._is_settled(transcript, start):
                 return self._stored(run_id, events, transcript)
             self._check_decisions(transcript, start)
-            return await self._segment(run_id, events, transcript, [], start)
-        finally:
-            await self._release(lease)
+            return await self._segment(hold, run_id, events, transcript, [], start)
 
     async def follow_up(self, run_id: str, messages: list[Message], start: Start) -> RunResult:
         """A new message in a run whose last segment is over.
@@ -111,17 +109,14 @@ class Runs:
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
         """
         events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
-        lease = await self._lease(run_id)
-        try:
+        async with self._held(run_id, start.wait_s) as hold:
             events, transcript = await self._latest(run_id, events, transcript)
             if transcript.status in ("running", "interrupted", *_WAITING):
                 raise ValueError(
                     f"run {run_id!r} is {transcript.status}; resume it to its end before a follow-up, "
                     "or fork it with the new message"
                 )
-            return await self._segment(run_id, events, transcript, messages, start)
-        finally:
-            await self._release(lease)
+            return await self._segment(hold, run_id, events, transcript, messages, start)
 
     async def fork(
         self,
@@ -144,25 +139,23 @@ class Runs:
         check_run_id(fork_id)
         parent, _ = await self._load(run_id)
         at = _cut(run_id, parent, at, at_turn)
-        lease = await self._lease(fork_id)
-        try:
+        async with self._held(fork_id) as hold:
             await access.fork(run_id, fork_id, at, parent)
             events, transcript = await self._load(fork_id)
             try:
                 own_turns = start.max_turns is not None
                 if not messages and self._is_settled(transcript, start, own_turns=own_turns):
                     return self._stored(fork_id, events, transcript)
-                return await self._segment(fork_id, events, transcript, messages, start, own_turns=True)
+                return await self._segment(hold, fork_id, events, transcript, messages, start, own_turns=True)
             except BaseException as error:
                 error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
                 raise
-        finally:
-            await self._release(lease)
 
     # --- one segment ----------------------------------------------------------------------------
 
     async def _segment(
         self,
+        hold: Hold | None,
         run_id: str,
         events: list[Event],
         transcript: Transcript,
@@ -173,7 +166,7 @@ class Runs:
     ) -> RunResult:
         journal = Journal(
             run_id,
-            self._access,
+            hold,
             next_seq=transcript.next_seq,
             strict=self._spec.strict,
             redact=self._spec.redact,
@@ -198,7 +191,8 @@ class Runs:
             if messages:
                 _close_open_calls(session)
             own_turns = own_turns or bool(messages)
-            session.record(self._run_start(session.transcript, messages, start, own_turns))
+            epoch = max(session.transcript.epoch + 1, (hold and hold.epoch) or 0)
+            session.record(self._run_start(session.transcript, messages, start, own_turns, epoch))
         try:
             await session.drive()
         except BaseException as error:
@@ -214,7 +208,9 @@ class Runs:
             store_errors=journal.store_errors,
         )
 
-    def _run_start(self, t: Transcript, messages: list[Message], start: Start, own_turns: bool) -> RunStart:
+    def _run_start(
+        self, t: Transcript, messages: list[Message], start: Start, own_turns: bool, epoch: int
+    ) -> RunStart:
         spec = self._spec
         has_system = t.has_system or any(m.get("role") == "system" for m in messages)
         return RunStart(
@@ -228,7 +224,7 @@ class Runs:
             stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
             owner=spec.name,
-            epoch=t.epoch + 1,
+            epoch=epoch,
             metadata=start.metadata,
             trace_group_id=start.trace_group_id,
             trace_metadata=start.trace_metadata,
@@ -313,22 +309,42 @@ class Runs:
             return events, transcript
         return await self._load(run_id)
 
-    async def _lease(self, run_id: str) -> Lease | None:
-        if self._access is None:
-            return None
-        taking = asyncio.ensure_future(self._access.lease(run_id, self._spec.name))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            # It may be ours a moment later, with nobody left to give it back.
-            await asyncio.wait({taking})
-            if taking.exception() is None:
-                await self._release(taking.result())
-            raise
+    @asynccontextmanager
+    async def _held(self, run_id: str, wait_s: float = 0.0) -> AsyncIterator[Hold | None]:
+        """The run under this worker's lease; None without a store.
 
-    async def _release(self, lease: Lease | None) -> None:
-        if self._access is not None:
-            await finish(self._access.release(lease))
+        Raises:
+            RunBusy: another worker holds it, and has not given it back within `wait_s` seconds.
+            Fenced: the lease was lost on the way.
+        """
+        if self._access is None:
+            yield None
+            return
+        hold = Hold(self._access, run_id, await self._lease(self._access, run_id, wait_s))
+        try:
+            async with hold.kept():
+                yield hold
+        finally:
+            await finish(hold.release())
+
+    async def _lease(self, access: Access, run_id: str, wait_s: float) -> Lease | None:
+        until, pause_s = time.monotonic() + wait_s, 0.05
+        while True:
+            taking = asyncio.ensure_future(access.lease(run_id, self._spec.name))
+            try:
+                return await asyncio.shield(taking)
+            except RunBusy:
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    raise
+                await asyncio.sleep(min(pause_s, left_s))
+                pause_s = min(pause_s * 2, 1.0)
+            except asyncio.CancelledError:
+                # It may be ours a moment later, with nobody left to give it back.
+                await asyncio.wait({taking})
+                if taking.exception() is None:
+                    await finish(Hold(access, run_id, taking.result()).release())
+                raise
 
 
 def _close_open_calls(session: Session) -> None:

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agentor import FileStore, MemoryStore
+from agentor import FileStore, MemoryStore, SQLiteStore
 from agentor.engine.events import Event, Fork, RunStart, ToolResult
 from agentor.errors import (
     Conflict,
@@ -35,8 +35,10 @@ from agentor.errors import (
 MakeStore = Callable[[], Any]
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "sqlite":
+        return SQLiteStore(tmp_path / "runs.db")
     return FileStore(tmp_path / "runs") if request.param == "file" else MemoryStore()
 
 

@@ -1,6 +1,6 @@
 """Many processes resume one run at the same moment; prints what each of them got, as JSON.
 
-python race.py ROUNDS RESUMERS
+python race.py ROUNDS RESUMERS STORE
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from agentor import Agentor, FileStore, function_tool
+from agentor import Agentor, FileStore, SQLiteStore, function_tool
 from agentor.errors import RunBusy
 from agentor.testing import ScriptedModel, call
+
+
+def store(folder: Path) -> FileStore | SQLiteStore:
+    return SQLiteStore(folder / "runs.db") if sys.argv[3] == "sqlite" else FileStore(folder / "runs")
 
 
 def agent(folder: Path) -> Agentor:
@@ -27,7 +31,7 @@ def agent(folder: Path) -> Agentor:
 
     script = [call("work", {"n": n}) for n in range(4)]
     model = ScriptedModel([*script, "finished"])
-    return Agentor("a", model=model, tools=[work], store=FileStore(folder / "runs"))
+    return Agentor("a", model=model, tools=[work], store=store(folder))
 
 
 def round_of(resumers: int) -> dict[str, object]:
@@ -49,7 +53,7 @@ def round_of(resumers: int) -> dict[str, object]:
         for _ in range(resumers):
             os.wait()
         ledger = Counter((folder / "ledger").read_text().split())
-        kinds = [event.type for event in FileStore(folder / "runs").load("r")]
+        kinds = [event.type for event in store(folder).load("r")]
         return {"outcomes": outcomes, "ledger": ledger, "ends": kinds.count("run_end"), "last": kinds[-1]}
 
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_of_many_resumers_one_continues_and_no_tool_runs_twice() -> None:
-    command = [sys.executable, str(Path(__file__).with_name("race.py")), "15", "8"]
+
+@pytest.mark.parametrize("store", ["file", "sqlite"])
+def test_of_many_resumers_one_continues_and_no_tool_runs_twice(store: str) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("race.py")), "15", "8", store]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for number, figures in enumerate(json.loads(done.stdout)):

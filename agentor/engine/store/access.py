@@ -41,6 +41,7 @@ class Access:
         directory = getattr(store, "directory", None)
         self.where = self.name if directory is None else f"{self.name}({str(directory)!r})"
         self._fork_takes_at = "fork" in self._methods and _takes_three(store)
+        self._lease_s = float(getattr(store, "lease_s", 30.0))
         self._worker = _worker(store)
         self._warned: set[str] = set()
 
@@ -84,7 +85,7 @@ class Access:
     async def exists(self, run_id: str) -> bool:
         return bool((await self.load(run_id))[0])
 
-    async def lease(self, run_id: str, owner: str, ttl_s: float = 30.0) -> Lease | None:
+    async def lease(self, run_id: str, owner: str) -> Lease | None:
         """Become the run's only writer; None where the store cannot say.
 
         Raises:
@@ -93,12 +94,14 @@ class Access:
         if "lease" not in self._methods:
             self._warn_once("lease", "do not resume one run from two workers")
             return None
-        lease: Lease = await self._call("lease", run_id, owner, ttl_s)
+        lease: Lease = await self._call("lease", run_id, owner, self._lease_s)
         return lease
 
-    async def release(self, lease: Lease | None) -> None:
-        if lease is not None:
-            await self._worker.call(lease.release)
+    async def call_own(self, method: Callable[..., Any], *args: object) -> Any:
+        """A method of one of this store's objects, sync or async, on the store's own thread."""
+        if inspect.iscoroutinefunction(method):
+            return await method(*args)
+        return await self._worker.call(method, *args)
 
     async def fork(self, src: str, dst: str, at: int | None, parent: list[Event]) -> None:
         """Copy a run up to `at` under a new id, marker included.

@@ -59,8 +59,29 @@ class Lease(Protocol):
 
 
 @runtime_checkable
+class TimedLease(Protocol):
+    """A lease that ends by itself, `ttl_s` seconds after it was last renewed.
+
+    `epoch` grows with each holder of a run. The holder writes through the lease: the store checks the
+    epoch in the same act as the append, so a worker that slept through its time cannot write.
+
+    Raises:
+        Fenced: from `renew` and `append_many`: the run has another holder.
+    """
+
+    epoch: int
+    ttl_s: float
+
+    def renew(self) -> None: ...
+
+    def append_many(self, events: Sequence[Event]) -> None: ...
+
+    def release(self) -> None: ...
+
+
+@runtime_checkable
 class SupportsLease(Protocol):
-    """One writer a run.
+    """One writer a run. The lease ends with its holder (`Lease`), or with its time (`TimedLease`).
 
     Raises:
         RunBusy: somebody else holds the run.
