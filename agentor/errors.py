@@ -25,14 +25,14 @@ class ToolTimeout(AgentorError, TimeoutError):
 class WrongThread(AgentorError, RuntimeError):
     """A sync method was called on the thread of agentor's own event loop, which it would block."""
 
-    def __init__(self, method: str) -> None:
-        super().__init__(method)
-        self.method = method
+    def __init__(self, method: str, instead: str | None = None) -> None:
+        super().__init__(method, instead)
+        self.method, self.instead = method, instead or f"await a{method}(...)"
 
     def __str__(self) -> str:
         return (
             f"{self.method}() was called on agentor's own event loop (an async tool runs there) and "
-            f"would wait for itself; use `await a{self.method}(...)` instead"
+            f"would wait for itself; use `{self.instead}` instead"
         )
 
 

@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "tools": {"messages", "strictjson", "threads"},
     "models": {"messages", "strictjson", "threads"},
     "transcript": {"messages", "events", "strictjson"},
-    "store": {"events", "codec", "transcript", "strictjson", "threads"},
+    "store": {"messages", "events", "codec", "transcript", "strictjson", "threads"},
     "redact": {"events", "messages", "strictjson"},
     "journal": {"events", "store"},
     "policy": {"messages", "events", "transcript"},

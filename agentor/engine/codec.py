@@ -46,8 +46,17 @@ class Decoded:
         return len(self.events)
 
 
-def decode(run_id: str, data: bytes) -> Decoded:
-    """Read a log.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place between two records of a log: what is read from there on continues the chain."""
+
+    seq: int = 0
+    offset: int = 0
+    crc: int = 0
+
+
+def decode(run_id: str, data: bytes, start: Mark | None = None) -> Decoded:
+    """Read a log, or what stands in it behind `start`.
 
     A tail without a line end, or of unwritten sectors (NUL bytes), was never acknowledged: it is
     left out, and given as `torn`. An equal repeat of a record is dropped. Logs of agentor 0.1 have
@@ -57,14 +66,14 @@ def decode(run_id: str, data: bytes) -> Decoded:
     Raises:
         CorruptLog: any other damage. No other exception escapes, and nothing is skipped.
     """
-    return _Reader(run_id, data).read()
+    return _Reader(run_id, data, start or Mark()).read()
 
 
 class _Reader:
-    def __init__(self, run_id: str, data: bytes) -> None:
-        self.run_id, self.data = run_id, data
-        self.out = Decoded()
-        self.sealed = False  # a record with a checksum has been seen
+    def __init__(self, run_id: str, data: bytes, start: Mark) -> None:
+        self.run_id, self.data, self.first = run_id, data, start
+        self.out = Decoded(crc=start.crc)
+        self.sealed = start.seq > 0  # a record with a checksum has been seen
 
     def read(self) -> Decoded:
         data, out, start = self.data, self.out, 0
@@ -80,7 +89,7 @@ class _Reader:
                         event = from_dict(record)
                     except (ValueError, TypeError, KeyError, AttributeError) as error:
                         self._damage(start, str(error))
-                    if event.seq != len(out.events):
+                    if event.seq != self.first.seq + len(out.events):
                         self._damage(start, f"its seq is {event.seq}")
                     self._accept(event, crc, end + 1)
                     self.sealed = True
@@ -156,7 +165,8 @@ class _Reader:
         return line[-_TAIL:] == _KEY + b'%08x"}' % crc
 
     def _damage(self, offset: int, reason: str) -> NoReturn:
-        raise CorruptLog(self.run_id, len(self.out.events), offset, reason[:200])
+        record = self.first.seq + len(self.out.events)
+        raise CorruptLog(self.run_id, record, self.first.offset + offset, reason[:200])
 
 
 def _is_legacy(line: bytes) -> bool:

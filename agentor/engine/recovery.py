@@ -320,7 +320,8 @@ class Runs:
         if self._access is None:
             yield None
             return
-        hold = Hold(self._access, run_id, await self._lease(self._access, run_id, wait_s))
+        lease = await self._lease(self._access, run_id, wait_s)
+        hold = Hold(self._access, run_id, lease, strict=self._spec.strict)
         try:
             async with hold.kept():
                 yield hold

@@ -67,12 +67,18 @@ def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -
 
 
 class Worker:
-    """One daemon thread that runs calls one at a time, in order. Made anew in a forked child."""
+    """One daemon thread that runs calls one at a time, in order. Made anew in a forked child.
+
+    The thread ends with the worker, once the calls before are done.
+    """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._pid: int | None = None
+
+    def __del__(self) -> None:
+        self._queue.put(None)
 
     async def call(self, function: Callable[..., T], *args: object) -> T:
         """The outcome of `function(*args)`; it runs to its end also if the caller is cancelled."""
@@ -95,9 +101,10 @@ class Worker:
                 thread.start()
 
 
-def _work(queue: SimpleQueue[Callable[[], None]]) -> None:
-    while True:
-        queue.get()()
+def _work(queue: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := queue.get()) is not None:
+        job()
+        del job  # it holds its store, whose end may be the end of this thread's worker
 
 
 class BackgroundLoop:
@@ -108,15 +115,19 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, work: Coroutine[Any, Any, T], *, method: str = "run") -> T:
+    def run(self, work: Coroutine[Any, Any, T], *, method: str = "run", instead: str | None = None) -> T:
         """Run a coroutine there and wait for it. Ctrl-C cancels it, and waits for its cleanup.
+
+        Args:
+            method: What the caller called.
+            instead: What it should call on the loop's own thread; None: its async twin.
 
         Raises:
             WrongThread: called on the loop's own thread, which would wait for itself.
         """
         if threading.current_thread() is self._thread:
             work.close()
-            raise WrongThread(method)
+            raise WrongThread(method, instead)
         loop, done = self._ensure(), Future[T]()
         tasks: list[asyncio.Task[T]] = []
 
@@ -134,6 +145,16 @@ class BackgroundLoop:
                 for note in getattr(done.exception(), "__notes__", ()):
                     interrupt.add_note(note)
             raise
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of a coroutine that runs there, whichever loop awaits it.
+
+        It runs to its end also if the caller is cancelled.
+        """
+        loop = self._ensure()
+        if loop is asyncio.get_running_loop():
+            return await asyncio.shield(loop.create_task(work))
+        return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop)))
 
     def _ensure(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -352,8 +352,8 @@ def _fork(t: Transcript, event: Fork) -> Transcript:
         c if c.call.call_id not in ran else replace(c, in_doubt=True, elsewhere=ran[c.call.call_id] == "done")
         for c in t.calls
     )
-    # A fork is the way out of a poisoned run: it begins to count anew.
-    return replace(t, calls=calls, starts=0, end=None if t.status == "poisoned" else t.end)
+    # A fork is the way out of a poisoned run: it begins to count anew. Epochs are counted per run.
+    return replace(t, calls=calls, starts=0, epoch=0, end=None if t.status == "poisoned" else t.end)
 
 
 def _ended(t: Transcript, event: RunEnd | Interrupted) -> Transcript:

@@ -24,6 +24,7 @@ from agentor.engine.events import Event, Fork, RunStart, ToolResult
 from agentor.errors import (
     Conflict,
     CorruptLog,
+    Fenced,
     InvalidRunId,
     RunBusy,
     RunExists,
@@ -236,6 +237,30 @@ def test_a_log_that_another_process_wrote_to_is_read_again(tmp_path: Path) -> No
     assert one.load_from("r", 1) == [event(1)]
     one.append("r", event(2))
     assert len(two.load("r")) == 3
+
+
+def test_a_log_that_names_a_higher_epoch_takes_nothing_from_an_older_lease(tmp_path: Path) -> None:
+    mine, other = FileStore(tmp_path / "runs"), FileStore(tmp_path / "runs")
+    old = mine.lease("r", "ann", 30)
+    mine.append_many("r", [RunStart(seq=0, epoch=old.epoch)], old.epoch)
+    (tmp_path / "runs" / "r.lock").unlink()  # somebody tidied up: the kernel's lock guards nothing now
+    new = other.lease("r", "bob", 30)
+    assert new.epoch == old.epoch + 1
+    other.append_many("r", [RunStart(seq=1, epoch=new.epoch)], new.epoch)
+    with pytest.raises(Fenced, match="names epoch 2"):
+        mine.append_many("r", [event(2)], old.epoch)
+    assert len(other.load("r")) == 2
+
+
+def test_epochs_go_on_counting_also_where_nothing_was_written(store: Any) -> None:
+    first = store.lease("r", "ann", 30)
+    first.release()
+    second = store.lease("r", "bob", 30)
+    assert second.epoch > first.epoch
+    with pytest.raises(Fenced):
+        store.append_many("r", [event(0)], first.epoch)
+    store.append_many("r", [event(0)], second.epoch)
+    second.release()
 
 
 def python(code: str, *arguments: str) -> subprocess.Popen[str]:

@@ -14,15 +14,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 MUTATIONS = {
     "the sync of data": (
-        "engine/store/file.py",
-        "        if self._full:\n            self._disk.sync(fd)",
-        "        if not self._full:\n            self._disk.sync(fd)",
+        "engine/store/runlog.py",
+        "        if self.full:\n            self.disk.sync(fd)",
+        "        if not self.full:\n            self.disk.sync(fd)",
         "tests/crash/test_disk_faults.py",
     ),
     "the sync of the folder": (
-        "engine/store/file.py",
-        "            if self._full:\n                self._disk.sync_directory(self._folder)\n        except FileExistsError",
-        "        except FileExistsError",
+        "engine/store/runlog.py",
+        "        if self.full:\n            self.disk.sync_directory(self.fd)",
+        "        if not self.full:\n            self.disk.sync_directory(self.fd)",
         "tests/crash/test_disk_faults.py",
     ),
     "the checksum": (
@@ -56,10 +56,22 @@ MUTATIONS = {
         "tests/unit/test_resume.py",
     ),
     "the torn tail set aside": (
-        "engine/store/file.py",
-        "            self._disk.truncate(tail.fd, tail.size)\n        except OSError as error:\n            raise",
-        "            pass\n        except OSError as error:\n            raise",
+        "engine/store/runlog.py",
+        "            folder.disk.truncate(self.fd, size)",
+        "            pass",
         "tests/crash/test_disk_faults.py",
+    ),
+    "the epoch in the log": (
+        "engine/store/file.py",
+        "if log is not None and log.epoch > epoch:",
+        "if False:",
+        "tests/contract/test_store_contract.py",
+    ),
+    "the epoch of a lease": (
+        "engine/store/sqlite.py",
+        "if epoch is not None and (holder.epoch != epoch or holder.expires is None):",
+        "if False:",
+        "tests/crash/test_leases.py",
     ),
 }
 

@@ -10,19 +10,42 @@ from weakref import WeakKeyDictionary
 
 from agentor.engine import codec
 from agentor.engine.events import Event, numbered
-from agentor.engine.store.base import Lease, Store, fork_marker
-from agentor.engine.threads import Worker
+from agentor.engine.store.base import Lease, Store, Write, fork_marker
+from agentor.engine.store.group import Group
+from agentor.engine.store.summary import RunInfo, advanced
+from agentor.engine.threads import Worker, background
 from agentor.engine.transcript import Transcript, hydrate
-from agentor.errors import RunExists, RunNotFound, StoreWarning
+from agentor.errors import CorruptLog, RunExists, RunNotFound, StoreWarning
 
-_WORKERS: WeakKeyDictionary[Any, Worker] = WeakKeyDictionary()  # one thread a store, however many agents
+_CAPABILITIES = (
+    "append",
+    "append_many",
+    "append_group",
+    "load",
+    "load_from",
+    "fork",
+    "lease",
+    "describe",
+    "delete",
+    "repair",
+)
 
 
-def _worker(store: Store) -> Worker:
+class _Shared:
+    """What all agents on one store share: its thread, and the writes that wait for each other."""
+
+    def __init__(self) -> None:
+        self.worker, self.group = Worker(), Group()
+
+
+_SHARED: WeakKeyDictionary[Any, _Shared] = WeakKeyDictionary()
+
+
+def _shared(store: Store) -> _Shared:
     try:
-        return _WORKERS.setdefault(store, Worker())
+        return _SHARED.setdefault(store, _Shared())
     except TypeError:  # no weak reference, or not hashable: two agents have a thread each then
-        return Worker()
+        return _Shared()
 
 
 class Access:
@@ -32,38 +55,61 @@ class Access:
         for method in ("append", "load", "list_runs"):
             if not callable(getattr(store, method, None)):
                 raise TypeError(f"store= needs append, load and list_runs; {store!r} has no {method}")
+        self.store = store
         self._methods: dict[str, Callable[..., Any]] = {
             name: getattr(store, name)
-            for name in ("append", "append_many", "load", "load_from", "fork", "lease")
+            for name in (*_CAPABILITIES, "list_runs")
             if callable(getattr(store, name, None)) and not _is_outdated(store, name)
         }
         self.name = type(store).__name__
         directory = getattr(store, "directory", None)
         self.where = self.name if directory is None else f"{self.name}({str(directory)!r})"
-        self._fork_takes_at = "fork" in self._methods and _takes_three(store)
+        self._fork_takes_at = "fork" in self._methods and _takes(store.fork, "src", "dst", 0)  # type: ignore[attr-defined]  # it has one
+        many = self._methods.get("append_many")
+        self._fences = many is not None and _takes(many, "run", [], 1)
         self._lease_s = float(getattr(store, "lease_s", 30.0))
-        self._worker = _worker(store)
+        shared = _shared(store)
+        self._worker, self._group = shared.worker, shared.group
         self._warned: set[str] = set()
 
-    async def _call(self, method: str, *args: object) -> Any:
-        function = self._methods[method]
+    def can(self, capability: str) -> bool:
+        """True if the store has this optional method."""
+        return capability in self._methods
+
+    async def call(self, function: Callable[..., Any], *args: object) -> Any:
+        """A method of the store, or of one of its leases, sync or async; sync ones on the store's thread."""
         if inspect.iscoroutinefunction(function):
             return await function(*args)
         outcome = await self._worker.call(function, *args)
         return await outcome if inspect.isawaitable(outcome) else outcome
+
+    async def _call(self, method: str, *args: object) -> Any:
+        return await self.call(self._methods[method], *args)
 
     def _warn_once(self, capability: str, meaning: str) -> None:
         if capability not in self._warned:
             self._warned.add(capability)
             warnings.warn(f"{self.name} has no {capability}: {meaning}", StoreWarning, stacklevel=2)
 
-    async def append(self, run_id: str, events: Sequence[Event]) -> int:
-        """Save the first of these events, or all; returns how many are now durable."""
+    async def append(self, run_id: str, events: Sequence[Event], epoch: int | None = None) -> int:
+        """Save the first of these events, or all; returns how many are now durable.
+
+        Raises:
+            Fenced: the lease with this epoch is over.
+        """
+        if "append_group" in self._methods:
+            await background.call(self._group.add(Write(run_id, list(events), epoch), self._append_group))
+            return len(events)
         if "append_many" in self._methods:
-            await self._call("append_many", run_id, list(events))
+            fence = (epoch,) if epoch is not None and self._fences else ()
+            await self._call("append_many", run_id, list(events), *fence)
             return len(events)
         await self._call("append", run_id, events[0])
         return 1
+
+    async def _append_group(self, writes: Sequence[Write]) -> Sequence[Exception | None]:
+        outcomes: Sequence[Exception | None] = await self._call("append_group", writes)
+        return outcomes
 
     async def load(self, run_id: str) -> tuple[list[Event], Transcript]:
         """A run's events, checked and hydrated, and their fold; empty for an unknown run.
@@ -97,11 +143,53 @@ class Access:
         lease: Lease = await self._call("lease", run_id, owner, self._lease_s)
         return lease
 
-    async def call_own(self, method: Callable[..., Any], *args: object) -> Any:
-        """A method of one of this store's objects, sync or async, on the store's own thread."""
-        if inspect.iscoroutinefunction(method):
-            return await method(*args)
-        return await self._worker.call(method, *args)
+    async def load_from(self, run_id: str, seq: int) -> list[Event]:
+        """The events from `seq` on, as they are stored."""
+        if "load_from" in self._methods:
+            events: list[Event] = await self._call("load_from", run_id, seq)
+            return events
+        return codec.sequence(run_id, await self._call("load", run_id))[seq:]
+
+    async def list_runs(self) -> list[str]:
+        return sorted(await self._call("list_runs"))
+
+    async def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]:
+        """As `SupportsDescribe`, on any store."""
+        if "describe" in self._methods:
+            known: list[RunInfo] = await self._call("describe", run_ids)
+            return known
+        infos = []
+        for run_id in await self.list_runs() if run_ids is None else run_ids:
+            try:
+                events = codec.sequence(run_id, await self._call("load", run_id))
+            except CorruptLog as error:
+                infos.append(RunInfo(run_id=run_id, status="corrupt", records=error.record))
+                continue
+            if events:
+                infos.append(advanced(RunInfo(run_id=run_id), events))
+        return infos
+
+    async def delete(self, run_id: str, epoch: int | None = None) -> None:
+        """As `SupportsDelete`.
+
+        Raises:
+            TypeError: the store cannot.
+        """
+        await self._call(self._needed("delete"), run_id, epoch)
+
+    async def repair(self, run_id: str, upto: int | None) -> str:
+        """As `SupportsRepair`.
+
+        Raises:
+            TypeError: the store cannot.
+        """
+        kept: str = await self._call(self._needed("repair"), run_id, upto)
+        return kept
+
+    def _needed(self, capability: str) -> str:
+        if capability not in self._methods:
+            raise TypeError(f"{self.name} has no method {capability!r}")
+        return capability
 
     async def fork(self, src: str, dst: str, at: int | None, parent: list[Event]) -> None:
         """Copy a run up to `at` under a new id, marker included.
@@ -131,23 +219,30 @@ def _read(run_id: str, events: list[Event]) -> tuple[list[Event], Transcript]:
     return hydrate(run_id, codec.sequence(run_id, events))
 
 
-_BASE_OF = {"append_many": "append", "load_from": "load"}
+_BASES = {  # what a capability does more of, or faster
+    "append_many": ("append",),
+    "append_group": ("append_many", "append"),
+    "load_from": ("load",),
+    "describe": ("load",),
+}
 
 
 def _is_outdated(store: Any, name: str) -> bool:
     """True for a capability whose basic method a subclass has changed: that one counts then."""
-    basic = _BASE_OF.get(name)
-    if basic is None:
-        return False
-    if basic in getattr(store, "__dict__", {}):
-        return name not in store.__dict__
+    return any(_overrides(store, basic, name) for basic in _BASES.get(name, ()))
+
+
+def _overrides(store: Any, basic: str, name: str) -> bool:
+    own = getattr(store, "__dict__", {})
+    if basic in own:
+        return name not in own
     owner = next((c for c in type(store).__mro__ if basic in vars(c) or name in vars(c)), None)
     return owner is not None and name not in vars(owner)
 
 
-def _takes_three(store: Any) -> bool:
+def _takes(method: Callable[..., Any], *args: object) -> bool:
     try:
-        inspect.signature(store.fork).bind("src", "dst", 0)
+        inspect.signature(method).bind(*args)
     except TypeError:
         return False
     return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from agentor.engine.events import Event, Fork, RunStart
+from agentor.engine.store.summary import RunInfo
 
 
 @runtime_checkable
@@ -38,6 +39,68 @@ class SupportsAppendMany(Protocol):
 
 
 @runtime_checkable
+class Lease(Protocol):
+    """The right to be a run's only writer.
+
+    Attributes:
+        epoch: Its number among the leases of this run; each one is higher than those before.
+        ttl_s: Seconds after which it ends unless it is renewed; None where it ends with its holder's
+            process instead.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def ttl_s(self) -> float | None: ...
+
+    def renew(self) -> None:
+        """Another `ttl_s` seconds from now on.
+
+        Raises:
+            Fenced: the run has another holder.
+        """
+
+    def release(self) -> None:
+        """Give it back; nothing happens where it is another one's already."""
+
+
+@runtime_checkable
+class SupportsLease(Protocol):
+    """One writer a run; appends under a lease name its epoch, and the store itself checks that.
+
+    Raises:
+        RunBusy: from `lease`: somebody else holds the run.
+        Fenced: from `append_many` with an `epoch`: the lease with this epoch is over.
+    """
+
+    def lease(self, run_id: str, owner: str, ttl_s: float) -> Lease: ...
+
+    def append_many(self, run_id: str, events: Sequence[Event], epoch: int | None = None) -> None: ...
+
+
+class Write(NamedTuple):
+    """One batch for one run, under the lease with this epoch (None: under none)."""
+
+    run_id: str
+    events: Sequence[Event]
+    epoch: int | None = None
+
+
+@runtime_checkable
+class SupportsAppendGroup(Protocol):
+    """Writes to many runs in one durable act, each of them whole or refused by itself (group commit).
+
+    Gives, for each write in its order, None or the error that `append_many` would raise.
+
+    Raises:
+        StoreError: the store could do none of them; the same call may be repeated.
+    """
+
+    def append_group(self, writes: Sequence[Write]) -> Sequence[Exception | None]: ...
+
+
+@runtime_checkable
 class SupportsFork(Protocol):
     """Copy a run up to record `at` (all of it where None) and add the marker: whole or not at all.
 
@@ -52,49 +115,59 @@ class SupportsFork(Protocol):
     def fork(self, src: str, dst: str, at: int | None = None) -> None: ...
 
 
-class Lease(Protocol):
-    """The right to write to one run, until `release` or the holder's death."""
-
-    def release(self) -> None: ...
-
-
-@runtime_checkable
-class TimedLease(Protocol):
-    """A lease that ends by itself, `ttl_s` seconds after it was last renewed.
-
-    `epoch` grows with each holder of a run. The holder writes through the lease: the store checks the
-    epoch in the same act as the append, so a worker that slept through its time cannot write.
-
-    Raises:
-        Fenced: from `renew` and `append_many`: the run has another holder.
-    """
-
-    epoch: int
-    ttl_s: float
-
-    def renew(self) -> None: ...
-
-    def append_many(self, events: Sequence[Event]) -> None: ...
-
-    def release(self) -> None: ...
-
-
-@runtime_checkable
-class SupportsLease(Protocol):
-    """One writer a run. The lease ends with its holder (`Lease`), or with its time (`TimedLease`).
-
-    Raises:
-        RunBusy: somebody else holds the run.
-    """
-
-    def lease(self, run_id: str, owner: str, ttl_s: float) -> Lease: ...
-
-
 @runtime_checkable
 class SupportsLoadFrom(Protocol):
     """The events of a run from `seq` on, without reading the whole log where that can be avoided."""
 
     def load_from(self, run_id: str, seq: int) -> list[Event]: ...
+
+
+@runtime_checkable
+class SupportsFollow(Protocol):
+    """A run's events from a number on, then each one as it is saved, until the run has ended."""
+
+    def follow(self, run_id: str, from_seq: int = 0) -> AsyncIterator[Event]: ...
+
+
+@runtime_checkable
+class SupportsDescribe(Protocol):
+    """Status, times, turns and cost of runs, without reading whole logs.
+
+    Args:
+        run_ids: Those runs, in this order; unknown ones are left out. None: all runs, by id.
+    """
+
+    def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]: ...
+
+
+@runtime_checkable
+class SupportsDelete(Protocol):
+    """Remove a run: whole or not at all.
+
+    Args:
+        epoch: The caller's own lease on the run; None where it has none.
+
+    Raises:
+        RunNotFound: no such run.
+        RunBusy: somebody else holds it.
+    """
+
+    def delete(self, run_id: str, epoch: int | None = None) -> None: ...
+
+
+@runtime_checkable
+class SupportsRepair(Protocol):
+    """Cut a log behind a record, and keep the log as it was aside.
+
+    Args:
+        upto: The last record to keep; None: the last one before the first damage.
+
+    Raises:
+        RunNotFound, RunBusy: as `SupportsDelete`.
+        ValueError: the records up to `upto` are not all sound.
+    """
+
+    def repair(self, run_id: str, upto: int | None = None) -> str: ...
 
 
 def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Fork:

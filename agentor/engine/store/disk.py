@@ -43,6 +43,14 @@ class Disk:
     def unlink(self, name: str, directory: int) -> None:
         os.unlink(name, dir_fd=directory)
 
+    def replace(self, name: str, final: str, directory: int) -> None:
+        """Give a finished file the name of another one, which is gone then."""
+        os.replace(name, final, src_dir_fd=directory, dst_dir_fd=directory)
+
+    def file_system(self, fd: int) -> str | None:
+        """The kind of file system that a file is on, as the kernel calls it; None where it does not say."""
+        return kind_of(os.fstat(fd).st_dev)
+
 
 def write_all(disk: Disk, fd: int, data: bytes) -> None:
     """Write every byte at the end of the file, however many calls it takes."""
@@ -54,11 +62,10 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
         view = view[written:]
 
 
-def read_all(fd: int) -> bytes:
-    """The whole file."""
+def read_all(fd: int, offset: int = 0) -> bytes:
+    """The whole file, or what stands in it from `offset` on."""
     size = os.fstat(fd).st_size
     parts = []
-    offset = 0
     while offset < size and (part := os.pread(fd, size - offset, offset)):
         parts.append(part)
         offset += len(part)
@@ -88,6 +95,51 @@ def open_file(disk: Disk, run_id: str, name: str, flags: int, directory: int) ->
         os.close(fd)
         raise UnsafePath(run_id, f"{name} is no plain file, or has a second name elsewhere")
     return fd
+
+
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "lustre",
+    "glusterfs",
+    "gpfs",
+    "beegfs",
+}
+
+
+def is_network(kind: str | None) -> bool:
+    """True for file systems whose locks and flushes another host may not see.
+
+    A FUSE file system counts as one unless it is known to be local: most of them are remote.
+    """
+    if kind is None:
+        return False
+    return kind in _NETWORK or (kind.startswith("fuse.") and kind not in ("fuse.lxcfs", "fuse.overlayfs"))
+
+
+def kind_of(device: int, mounts: str | None = None) -> str | None:
+    """The file system type of a device, from Linux's table of mounts; None where there is none.
+
+    Args:
+        mounts: Such a table (proc(5), `mountinfo`); None for this process's own.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+        except OSError:
+            return None
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) > 2 and fields[2] == wanted and "-" in fields[:-1]:
+            return fields[fields.index("-") + 1]
+    return None
 
 
 def temporary_prefix(name: str) -> str:

@@ -9,52 +9,42 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from agentor.engine import codec
 from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, fork_marker
-from agentor.engine.store.disk import Disk, open_directory, open_file, read_all, temporary_prefix, write_all
-from agentor.engine.store.lock import FileLease
+from agentor.engine.store.disk import Disk, is_network, open_directory, read_all, temporary_prefix, write_all
+from agentor.engine.store.glance import glance
+from agentor.engine.store.lock import FileLease, lock, unlock
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
-from agentor.errors import (
-    Conflict,
-    RunExists,
-    RunNotFound,
-    StoreError,
-    StoreWarning,
-)
+from agentor.engine.store.runlog import SUFFIX, Folder, RunLog, encode_all, keep_aside, sound_part
+from agentor.engine.store.summary import RunInfo
+from agentor.engine.store.upkeep import Upkeep
+from agentor.errors import CorruptLog, Fenced, RunExists, RunNotFound, StoreError, StoreWarning, UnsafePath
 
-_SUFFIX = ".jsonl"
 _MAX_OPEN = 128
 
 
-class _Tail:
-    """Where a run's log ends, as last acknowledged, and the open file."""
-
-    __slots__ = ("broken", "crc", "fd", "inode", "newline_missing", "next_seq", "size")
-
-    def __init__(self, fd: int, inode: int, decoded: codec.Decoded) -> None:
-        self.fd, self.inode = fd, inode
-        self.size, self.crc, self.next_seq = decoded.size, decoded.crc, decoded.next_seq
-        self.newline_missing = decoded.newline_missing
-        self.broken: str | None = None  # why nothing more is written to this run
-
-
-class FileStore:
+class FileStore(Upkeep):
     """Runs as files `<directory>/<run_id>.jsonl`, readable by their owner only.
 
     A log appears with its first record, whole. Each `append` is on the medium when it returns
     (`sync="full"`: survives a killed process and a power loss, if the device honours flushes), or
     with the operating system (`sync="process"`: survives a killed process only). Several processes
-    of one host may share the folder; network file systems are not supported. Linux and macOS.
+    of one host may share the folder. Linux and macOS.
 
     Args:
         directory: Created (0700) where it does not exist.
         sync: What `append` waits for.
+        network: True takes a folder on a network file system all the same: its locks must then be
+            seen by every host that uses it, which agentor cannot check.
         disk: The system calls; for tests that let one fail.
+
+    Raises:
+        UnsafePath: the folder is on a network file system.
     """
 
     def __init__(
@@ -62,17 +52,26 @@ class FileStore:
         directory: str | Path = "runs",
         *,
         sync: Literal["full", "process"] = "full",
+        network: bool = False,
         disk: Disk | None = None,
     ) -> None:
         if sync not in ("full", "process"):
             raise ValueError(f"sync must be 'full' or 'process', not {sync!r}")
         self.directory = Path(directory)
-        self._full = sync == "full"
         self._disk = disk or Disk()
         self._lock = threading.RLock()
-        self._tails: OrderedDict[str, _Tail] = OrderedDict()
-        self._folder = open_directory(self.directory, self._disk)
-        if os.fstat(self._folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        self._logs: OrderedDict[str, RunLog] = OrderedDict()
+        self._leases: dict[str, FileLease] = {}
+        fd = open_directory(self.directory, self._disk)
+        self._folder = Folder(self.directory, fd, self._disk, full=sync == "full")
+        kind = self._disk.file_system(fd)
+        if is_network(kind) and not network:
+            raise UnsafePath(
+                "*",
+                f"{self.directory} is on a network file system ({kind}), where a lock may not hold and a "
+                "flush may not flush; use a local folder, PostgresStore or ObjectStore, or network=True",
+            )
+        if os.fstat(fd).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             warnings.warn(
                 f"{self.directory} can be written by others, who can change logs; chmod 700 it",
                 StoreWarning,
@@ -80,10 +79,10 @@ class FileStore:
             )
 
     def __del__(self) -> None:
-        for tail in getattr(self, "_tails", {}).values():
-            os.close(tail.fd)
+        for log in getattr(self, "_logs", {}).values():
+            log.close()
         if hasattr(self, "_folder"):
-            os.close(self._folder)
+            os.close(self._folder.fd)
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.directory)!r})"
@@ -96,27 +95,29 @@ class FileStore:
         Raises:
             InvalidRunId: the id cannot name a log.
         """
-        return self.directory / (self._name(run_id) + _SUFFIX)
+        return self.directory / (self._name(run_id) + SUFFIX)
 
     def _name(self, run_id: str) -> str:
         check_run_id(run_id)
         if encoded(run_id) == run_id:
             return run_id
-        if self._exists(run_id + _SUFFIX):  # a log of agentor 0.1 keeps its name
+        if self._exists(run_id + SUFFIX):  # a log of agentor 0.1 keeps its name
             return run_id
         return encoded(run_id)
 
     def _exists(self, file_name: str) -> bool:
         try:
-            os.stat(file_name, dir_fd=self._folder, follow_symlinks=False)
+            os.stat(file_name, dir_fd=self._folder.fd, follow_symlinks=False)
         except OSError:
             return False
         return True
 
+    def _log_names(self) -> list[str]:
+        return [n for n in os.listdir(self._folder.fd) if n.endswith(SUFFIX) and n[0] != "."]
+
     def list_runs(self) -> list[str]:
         """The ids of all runs, sorted."""
-        names = [n for n in os.listdir(self._folder) if n.endswith(_SUFFIX) and n[0] != "."]
-        return sorted(decoded_id(name.removesuffix(_SUFFIX)) for name in names)
+        return sorted(decoded_id(name.removesuffix(SUFFIX)) for name in self._log_names())
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -131,75 +132,76 @@ class FileStore:
             return self._read(run_id)[0].events
 
     def load_from(self, run_id: str, seq: int) -> list[Event]:
-        """The events from `seq` on; nothing is read where nobody wrote since the last look."""
+        """The events from `seq` on; only what is new is read where it was read before."""
         with self._lock:
-            tail = self._tails.get(run_id)
-            if tail is not None and seq >= tail.next_seq and self._is_current(run_id, tail):
-                return []
+            log = self._logs.get(run_id)
+            if log is not None and log.broken is None and log.is_same_file():
+                if seq >= log.end.seq and not log.has_grown():
+                    return []
+                with contextlib.suppress(CorruptLog):  # the whole log shows whether it is one
+                    if (events := log.events_from(seq)) is not None:
+                        return events
             return self._read(run_id)[0].events[seq:]
 
+    def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]:
+        """Each run at a glance, from the first and last bytes of its file."""
+        if run_ids is None:
+            names = sorted((decoded_id(n.removesuffix(SUFFIX)), n) for n in self._log_names())
+        else:
+            names = [(run_id, self._name(run_id) + SUFFIX) for run_id in run_ids]
+        infos = []
+        for run_id, name in names:
+            try:
+                fd = self._folder.open(run_id, name, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            except (PermissionError, StoreError):
+                infos.append(RunInfo(run_id=run_id, status="unreadable", records=None))
+                continue
+            try:
+                info = glance(run_id, fd)
+            finally:
+                os.close(fd)
+            if info is not None:
+                infos.append(info)
+        return infos
+
     def _read(self, run_id: str) -> tuple[codec.Decoded, bytes]:
-        """The log's bytes, read; the tail is kept, so that the next append reads nothing."""
-        broken = self._tails[run_id].broken if run_id in self._tails else None
-        acknowledged = self._tails[run_id].size if broken else None
+        """The log's content; its end is kept, so that the next append reads nothing."""
+        known = self._logs.get(run_id)
+        broken = None if known is None else known.broken
+        acknowledged = known.end.offset if known is not None and broken else None
         self._forget(run_id)
         try:
-            fd = self._open(run_id, self._name(run_id) + _SUFFIX, os.O_RDWR | os.O_APPEND)
+            log = RunLog(self._folder, run_id, self._name(run_id), acknowledged)
         except FileNotFoundError:
             return codec.Decoded(), b""
-        except PermissionError as error:
-            raise self._refused(run_id, "open", error) from error
-        try:
-            data = read_all(fd)[:acknowledged]
-            decoded = codec.decode(run_id, data)
-        except BaseException:
-            os.close(fd)
-            raise
-        tail = _Tail(fd, os.fstat(fd).st_ino, decoded)
-        tail.broken = broken
-        self._keep(run_id, tail)
+        log.broken = broken
+        decoded, data = log.decoded, log.data
+        log.forget_content()
+        self._keep(run_id, log)
         return decoded, data
 
-    def _open(self, run_id: str, file_name: str, flags: int) -> int:
-        try:
-            return open_file(self._disk, run_id, file_name, flags, self._folder)
-        except (FileNotFoundError, PermissionError):
-            raise
-        except OSError as error:
-            raise self._refused(run_id, "open", error) from error
-
-    def _keep(self, run_id: str, tail: _Tail) -> None:
-        self._tails[run_id] = tail
-        self._tails.move_to_end(run_id)
-        healthy = (r for r, t in self._tails.items() if t.broken is None)
-        if len(self._tails) > _MAX_OPEN and (oldest := next(healthy)) != run_id:
+    def _keep(self, run_id: str, log: RunLog) -> None:
+        self._logs[run_id] = log
+        self._logs.move_to_end(run_id)
+        healthy = (r for r, kept in self._logs.items() if kept.broken is None)
+        if len(self._logs) > _MAX_OPEN and (oldest := next(healthy)) != run_id:
             self._forget(oldest)
 
     def _forget(self, run_id: str) -> None:
-        if (tail := self._tails.pop(run_id, None)) is not None:
-            os.close(tail.fd)
-
-    def _is_current(self, run_id: str, tail: _Tail) -> bool:
-        if tail.broken is not None:
-            return True
-        try:
-            info = os.stat(self._name(run_id) + _SUFFIX, dir_fd=self._folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return (info.st_ino, info.st_size) == (tail.inode, tail.size)
+        if (log := self._logs.pop(run_id, None)) is not None:
+            log.close()
 
     # --- writing --------------------------------------------------------------------------------
 
-    def append(self, run_id: str, event: Event) -> None:
-        """Save one event; as `append_many`."""
-        self.append_many(run_id, [event])
-
-    def append_many(self, run_id: str, events: Sequence[Event]) -> None:
+    def append_many(self, run_id: str, events: Sequence[Event], epoch: int | None = None) -> None:
         """Save a batch with one write and one sync; equal events twice are one record.
 
         Raises:
             RunExists: seq 0 of a run that begins otherwise.
             Conflict: another record stands at a number, or one is skipped.
+            Fenced: the lease with this epoch was given back, or the log names a higher one.
             StoreError: the system refused; nothing of the batch counts as written, and the same
                 call may be repeated. After a second failed sync in a row this store writes no more
                 to that run.
@@ -207,139 +209,59 @@ class FileStore:
         if not events:
             return
         with self._lock:
-            tail = self._tails.get(run_id)
-            if tail is None or not self._is_current(run_id, tail):
-                self._read(run_id)
-                tail = self._tails.get(run_id)
-            if tail is not None and tail.broken is not None:
-                raise StoreError(run_id, tail.broken)
-            if tail is None and events[0].seq:
+            log = self._current(run_id)
+            self._check(run_id, log, epoch)
+            if log is not None:
+                log.append(events)
+            elif events[0].seq:
                 raise StoreError(
                     run_id, f"{self.path(run_id)} is gone, {events[0].seq} records with it; restore it"
                 )
-            if tail is None:
-                self._create(run_id, _encode_all(run_id, events, 0, 0)[0])
-                return
-            new = self._new_ones(run_id, tail, events)
-            if not new:
-                self._sync_again(run_id, tail)
             else:
-                data, crc = _encode_all(run_id, new, tail.next_seq, tail.crc)
-                self._write(run_id, tail, data)
-                tail.size += len(data) + tail.newline_missing
-                tail.newline_missing = False
-                tail.crc, tail.next_seq = crc, tail.next_seq + len(new)
+                self._create(run_id, encode_all(run_id, events, 0, 0)[0])
 
-    def _new_ones(self, run_id: str, tail: _Tail, events: Sequence[Event]) -> list[Event]:
-        new = [e for e in events if e.seq is None or e.seq >= tail.next_seq]
-        if len(new) < len(events):
-            stored = codec.decode(run_id, read_all(tail.fd)[: tail.size]).events
-            for event in events:
-                if event.seq is not None and event.seq < tail.next_seq and stored[event.seq] != event:
-                    raise RunExists(run_id) if event.seq == 0 else Conflict(run_id, event.seq)
-        return new
+    def _current(self, run_id: str) -> RunLog | None:
+        """The run's log, read again where somebody else wrote to it; None where there is none."""
+        log = self._logs.get(run_id)
+        if log is None or (log.broken is None and (not log.is_same_file() or log.has_grown())):
+            self._read(run_id)
+        return self._logs.get(run_id)
 
-    def _write(self, run_id: str, tail: _Tail, data: bytes) -> None:
-        if tail.newline_missing:
-            data = b"\n" + data
-        if os.fstat(tail.fd).st_size > tail.size:
-            self._set_aside(run_id, tail)
-        try:
-            write_all(self._disk, tail.fd, data)
-        except OSError as error:
-            # What was half written is a torn tail now: the next append sees it, and sets it aside.
-            raise self._refused(run_id, "write to", error) from error
-        try:
-            self._sync(tail.fd)
-        except OSError as error:
-            self._write_again(run_id, tail, data, error)
-
-    def _write_again(self, run_id: str, tail: _Tail, data: bytes, first: OSError) -> None:
-        # After a failed sync the kernel may have dropped the pages and call them clean: what is
-        # read back proves nothing. Only a new write and a new sync can.
-        try:
-            os.close(tail.fd)
-            tail.fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            fd = self._open(run_id, self._name(run_id) + _SUFFIX, os.O_RDWR | os.O_APPEND)
-            os.close(tail.fd)
-            tail.fd = fd
-            self._disk.truncate(fd, tail.size)
-            write_all(self._disk, fd, data)
-            self._sync(fd)
-        except (OSError, StoreError) as error:
-            tail.broken = (
-                f"two syncs of {self.path(run_id)} failed ({first.strerror}, then {error}); this "
-                "process writes no more to it. Mend the disk, then resume the run in a new process"
-            )
-            raise StoreError(run_id, tail.broken) from error
-
-    def _set_aside(self, run_id: str, tail: _Tail) -> None:
-        """Keep a torn tail, which nobody was told is saved, in a hidden file, and cut it off."""
-        torn = os.pread(tail.fd, os.fstat(tail.fd).st_size - tail.size, tail.size)
-        name = f".{self._name(run_id)}.torn-{tail.size}"
-        try:
-            fd = self._open(run_id, name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                write_all(self._disk, fd, torn)
-                self._sync(fd)
-            finally:
-                os.close(fd)
-            self._disk.truncate(tail.fd, tail.size)
-        except OSError as error:
-            raise self._refused(run_id, "set a torn record aside in", error) from error
-
-    def _sync(self, fd: int) -> None:
-        if self._full:
-            self._disk.sync(fd)
-
-    def _sync_again(self, run_id: str, tail: _Tail) -> None:
-        # A repeat of what is there: the first try, or the process that made it, may have ended
-        # between the write and its sync.
-        try:
-            self._sync(tail.fd)
-        except OSError as error:  # a second sync would succeed and prove nothing
-            tail.broken = (
-                f"a sync of {self.path(run_id)} failed ({error.strerror}); this process writes no more "
-                "to it. Mend the disk, then resume the run in a new process"
-            )
-            raise StoreError(run_id, tail.broken) from error
-        try:
-            if self._full:
-                self._disk.sync_directory(self._folder)
-        except OSError as error:
-            raise self._refused(run_id, "sync the folder of", error) from error
-
-    def _refused(self, run_id: str, what: str, error: OSError) -> StoreError:
-        return StoreError(
-            run_id,
-            f"cannot {what} {self.path(run_id)}: {error.strerror}; what was saved before is whole. "
-            "Mend the cause, then resume the run",
-        )
-
-    # --- new logs -------------------------------------------------------------------------------
+    def _check(self, run_id: str, log: RunLog | None, epoch: int | None) -> None:
+        if epoch is None:
+            return
+        lease = self._leases.get(run_id)
+        if lease is None or lease.epoch != epoch:
+            raise Fenced(run_id, f"this worker's lease (epoch {epoch}) was given back")
+        if log is not None and log.epoch > epoch:
+            raise Fenced(run_id, f"this worker had epoch {epoch}, its log names epoch {log.epoch}")
 
     def _create(self, run_id: str, data: bytes) -> None:
         """Make a log appear whole under its name, or not at all."""
-        name = self._name(run_id)
-        temporary = f"{temporary_prefix(name + _SUFFIX)}{os.getpid()}-{threading.get_ident()}"
+        name = self._name(run_id) + SUFFIX
         try:
-            fd = self._open(run_id, temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            temporary = self._written(run_id, name, data)
             try:
-                write_all(self._disk, fd, data)
-                self._sync(fd)
-            finally:
-                os.close(fd)
-            try:
-                self._disk.link(temporary, name + _SUFFIX, self._folder)
+                self._disk.link(temporary, name, self._folder.fd)
             finally:
                 with contextlib.suppress(FileNotFoundError):  # a reader cleaned up before us
-                    self._disk.unlink(temporary, self._folder)
-            if self._full:
-                self._disk.sync_directory(self._folder)
+                    self._disk.unlink(temporary, self._folder.fd)
+            self._folder.sync_names()
         except FileExistsError:
             raise RunExists(run_id) from None
         except OSError as error:
-            raise self._refused(run_id, "create", error) from error
+            raise self._folder.refused(run_id, "create", name, error) from error
+
+    def _written(self, run_id: str, name: str, data: bytes) -> str:
+        """Save bytes under a hidden name of ours, which is returned."""
+        temporary = f"{temporary_prefix(name)}{os.getpid()}-{threading.get_ident()}"
+        fd = self._folder.open(run_id, temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(self._disk, fd, data)
+            self._folder.sync(fd)
+        finally:
+            os.close(fd)
+        return temporary
 
     def fork(self, src: str, dst: str, at: int | None = None) -> None:
         """Copy a run's bytes up to record `at` (all of it where None), and add the marker.
@@ -360,9 +282,71 @@ class FileStore:
             if not copied.endswith(b"\n"):
                 copied += b"\n"
             marker = numbered(fork_marker(src, decoded.events, at), cut, round(time.time(), 3))
-            if self._exists(self._name(dst) + _SUFFIX):
+            if self._exists(self._name(dst) + SUFFIX):
                 raise RunExists(dst)
             self._create(dst, copied + codec.encode(marker, decoded.crcs[cut - 1])[0])
+
+    # --- removing and mending -------------------------------------------------------------------
+
+    def delete(self, run_id: str, epoch: int | None = None) -> None:
+        """Remove a run with all that was set aside of it; whole or not at all.
+
+        Raises:
+            RunNotFound: no such run.
+            RunBusy: somebody holds it, who is not the caller with this `epoch`.
+            StoreError: the system refused.
+        """
+        with self._lock, self._locked(run_id, epoch, "delete"):
+            name = self._name(run_id)
+            self._forget(run_id)
+            try:
+                self._disk.unlink(name + SUFFIX, self._folder.fd)
+                self._folder.sync_names()
+            except FileNotFoundError:
+                raise RunNotFound(run_id, repr(self)) from None
+            except OSError as error:
+                raise self._folder.refused(run_id, "delete", name + SUFFIX, error) from error
+            finally:  # whoever waits at the lock sees that its file is gone, and takes a new one
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name + ".lock", dir_fd=self._folder.fd)
+            for aside in os.listdir(self._folder.fd):
+                if aside.startswith((f".{name}.torn-", f".{name}.damaged-")):
+                    self._disk.unlink(aside, self._folder.fd)
+
+    def repair(self, run_id: str, upto: int | None = None) -> str:
+        """Cut a log behind record `upto`, and keep the file as it was under a hidden name.
+
+        Args:
+            upto: None: the last record before the damage.
+
+        Returns:
+            The path of the kept file.
+
+        Raises:
+            RunNotFound, RunBusy: as `delete`.
+            ValueError: nothing is damaged and no `upto` given, or a record up to it is damaged.
+        """
+        with self._lock, self._locked(run_id, None, "repair"):
+            name = self._name(run_id)
+            self._forget(run_id)
+            try:
+                fd = self._folder.open(run_id, name + SUFFIX, os.O_RDONLY)
+            except FileNotFoundError:
+                raise RunNotFound(run_id, repr(self)) from None
+            try:
+                data = read_all(fd)
+            finally:
+                os.close(fd)
+            kept = sound_part(run_id, data, upto)
+            aside = f".{name}.damaged-{time.time_ns() // 1_000_000}"
+            try:
+                keep_aside(self._folder, run_id, aside, data)
+                temporary = self._written(run_id, name + SUFFIX, kept)
+                self._disk.replace(temporary, name + SUFFIX, self._folder.fd)
+                self._folder.sync_names()
+            except OSError as error:
+                raise self._folder.refused(run_id, "repair", name + SUFFIX, error) from error
+            return str(self.directory / aside)
 
     # --- the lock -------------------------------------------------------------------------------
 
@@ -374,22 +358,43 @@ class FileStore:
         Raises:
             RunBusy: another one holds it; who, where, since when.
         """
-        fd = self._open(run_id, self._name(run_id) + ".lock", os.O_RDWR | os.O_CREAT)
-        return FileLease(run_id, fd, owner, on_release=lambda: self._let_go(run_id))
+        taken = self._take(run_id, owner)
+        try:
+            with self._lock:
+                log = self._current(run_id)
+                taken.begin(0 if log is None else log.epoch)
+                self._leases[run_id] = taken
+        except BaseException:
+            taken.release()
+            raise
+        return taken
 
-    def _let_go(self, run_id: str) -> None:
+    def _take(self, run_id: str, owner: str) -> FileLease:
+        name = self._name(run_id) + ".lock"
+        fd = lock(self._folder, run_id, name)
+        try:
+            return FileLease(run_id, fd, owner, on_release=self._let_go)
+        except OSError as error:
+            unlock(fd)
+            raise self._folder.refused(run_id, "write to", name, error) from error
+
+    @contextlib.contextmanager
+    def _locked(self, run_id: str, epoch: int | None, owner: str) -> Iterator[None]:
+        """Under the caller's own lease with this epoch, else under a lock for this act alone."""
+        mine = self._leases.get(run_id)
+        if mine is not None and epoch is not None and mine.epoch == epoch:
+            yield
+            return
+        taken = self._take(run_id, owner)
+        try:
+            yield
+        finally:
+            taken.release()
+
+    def _let_go(self, lease: FileLease) -> None:
         with self._lock:
-            if run_id in self._tails and self._tails[run_id].broken is None:
-                self._forget(run_id)
-
-
-def _encode_all(run_id: str, events: Sequence[Event], seq: int, crc: int) -> tuple[bytes, int]:
-    lines = []
-    for place, event in enumerate(events, seq):
-        if event.seq is None:
-            event = numbered(event, place, event.at)
-        elif event.seq != place:
-            raise Conflict(run_id, event.seq, f"seq {place} comes first")
-        line, crc = codec.encode(event, crc)
-        lines.append(line)
-    return b"".join(lines), crc
+            if self._leases.get(lease.run_id) is lease:
+                del self._leases[lease.run_id]
+            log = self._logs.get(lease.run_id)
+            if log is not None and log.broken is None:
+                self._forget(lease.run_id)

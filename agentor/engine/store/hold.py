@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from agentor.engine.events import Event
 from agentor.engine.store.access import Access
-from agentor.engine.store.base import Lease, TimedLease
+from agentor.engine.store.base import Lease
 from agentor.errors import Fenced
 
 
@@ -17,6 +18,8 @@ class Hold:
     """A run in a store, under the lease that this worker has on it (or none, where the store has none).
 
     Args:
+        strict: A worker whose lease ran out while the store did not answer stops. Otherwise it goes on:
+            a failing store stops no run, and the store refuses its writes if another one has the run.
         clock: Seconds that only go forward, also while the process is stopped.
     """
 
@@ -24,48 +27,44 @@ class Hold:
         self,
         access: Access,
         run_id: str,
-        lease: Lease | TimedLease | None,
+        lease: Lease | None,
         *,
+        strict: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access, self._run_id, self._lease = access, run_id, lease
-        self._timed = lease if isinstance(lease, TimedLease) else None
-        self._clock = clock
+        self._strict, self._clock = strict, clock
+        self._ttl_s = getattr(lease, "ttl_s", None)  # a store of one's own may give less than a Lease
         self._renewed = clock()
 
     @property
     def epoch(self) -> int | None:
         """The lease's number among those of this run; None where the store gives none."""
-        return None if self._timed is None else self._timed.epoch
+        return getattr(self._lease, "epoch", None)
 
     async def append(self, events: Sequence[Event]) -> int:
         """Save the first of these events, or all; returns how many are now durable.
 
         Raises:
-            Fenced: the lease is another worker's now.
+            Fenced: the lease is over.
         """
-        if self._timed is None:
-            return await self._access.append(self._run_id, events)
-        await self._access.call_own(self._timed.append_many, list(events))
-        return len(events)
+        return await self._access.append(self._run_id, events, self.epoch)
 
     async def assure(self) -> None:
-        """Return only while the lease is surely ours; it is renewed when a third of its time is over.
+        """Return only while no other worker is known to have the run; the lease is renewed in time.
 
         Raises:
-            Fenced: it is not.
+            Fenced: another one has it; or, if `strict`, its time is over and the store does not answer.
         """
-        if self._timed is None:
-            return
         asked = self._clock()
-        if asked - self._renewed < self._timed.ttl_s / 3:
+        if self._lease is None or self._ttl_s is None or asked - self._renewed < self._ttl_s / 3:
             return
         try:
-            await self._access.call_own(self._timed.renew)
+            await self._access.call(self._lease.renew)
         except Fenced:
             raise
-        except Exception as error:  # the store does not answer; until its time is over the lease holds
-            if self._clock() - self._renewed >= self._timed.ttl_s:
+        except Exception as error:  # a store may raise anything
+            if self._strict and self._clock() - self._renewed >= self._ttl_s:
                 reason = f"its lease ran out and could not be renewed ({type(error).__name__}: {error})"
                 raise Fenced(self._run_id, reason) from error
         else:
@@ -78,12 +77,12 @@ class Hold:
         Raises:
             Fenced: in place of that cancellation.
         """
-        if self._timed is None:
+        if self._ttl_s is None:
             yield
             return
         lost: list[Fenced] = []
         body = asyncio.current_task()
-        watcher = asyncio.create_task(self._watch(self._timed.ttl_s / 3, body, lost))
+        watcher = asyncio.create_task(self._watch(self._ttl_s / 3, body, lost))
         try:
             yield
         except asyncio.CancelledError:
@@ -107,6 +106,8 @@ class Hold:
                 return
 
     async def release(self) -> None:
-        """Give the lease back."""
-        if self._lease is not None:
-            await self._access.call_own(self._lease.release)
+        """Give the lease back; where the store does not answer it ends by itself."""
+        if self._lease is None:
+            return
+        with contextlib.nullcontext() if self._ttl_s is None else contextlib.suppress(Exception):
+            await self._access.call(self._lease.release)

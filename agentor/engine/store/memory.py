@@ -2,75 +2,75 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from agentor.engine import strictjson
 from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, fork_marker
+from agentor.engine.store.holder import FOREVER_S, Holder
 from agentor.engine.store.names import check_run_id
-from agentor.errors import Conflict, RunBusy, RunExists, RunNotFound
+from agentor.engine.store.records import check_repeats, events_of, placed, record, sound_records
+from agentor.engine.store.summary import RunInfo, advanced, epoch_of
+from agentor.engine.store.upkeep import Upkeep
+from agentor.errors import RunExists, RunNotFound
 
 
-class MemoryStore:
+class MemoryStore(Upkeep):
     """Keeps the JSON text of each event and decodes on load, so it behaves as `FileStore` does.
 
     Nothing survives the process.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {}
-        self._held: dict[str, tuple[str, float]] = {}  # run id -> owner, since
-        self._lock = threading.Lock()
+        self._records: dict[str, list[str]] = {}
+        self._holders: dict[str, Holder] = {}
+        self._damaged: list[tuple[str, list[str]]] = []
+        self._lock = threading.RLock()
 
-    def append(self, run_id: str, event: Event) -> None:
-        """Save one event.
+    def __repr__(self) -> str:
+        return "MemoryStore()"
 
-        Raises:
-            Conflict, RunExists: as `append_many`.
-        """
-        self.append_many(run_id, [event])
-
-    def append_many(self, run_id: str, events: Sequence[Event]) -> None:
+    def append_many(self, run_id: str, events: Sequence[Event], epoch: int | None = None) -> None:
         """Save a batch; equal events twice are one record.
 
         Raises:
             RunExists: seq 0 of a run that begins otherwise.
             Conflict: another record stands at a number, or one is skipped.
+            Fenced: the lease with this epoch is over.
         """
         check_run_id(run_id)
         with self._lock:
-            lines = list(self._lines.get(run_id, ()))
-            for event in events:
-                seq = len(lines) if event.seq is None else event.seq
-                line = numbered(event, seq, event.at).to_json()
-                if seq < len(lines):
-                    if lines[seq] != line:
-                        raise RunExists(run_id) if seq == 0 else Conflict(run_id, seq)
-                elif seq > len(lines):
-                    raise Conflict(run_id, seq, f"seq {len(lines)} comes first")
-                else:
-                    lines.append(line)
-            self._lines[run_id] = lines
-
-    def load(self, run_id: str) -> list[Event]:
-        """Fresh events, oldest first; empty for an unknown run."""
-        return self.load_from(run_id, 0)
+            self._check(run_id, epoch)
+            records = self._records.get(run_id, [])
+            events = placed(run_id, events, len(records))
+            check_repeats(
+                run_id, [e for e in events if (e.seq or 0) < len(records)], dict(enumerate(records))
+            )
+            new = [e for e in events if (e.seq or 0) >= len(records)]
+            if new:
+                self._records[run_id] = [*records, *map(record, new)]
+            if epoch is None and (imported := epoch_of(new)):
+                holder = self._holders.get(run_id, Holder())
+                self._holders[run_id] = replace(holder, epoch=max(holder.epoch, imported))
 
     def load_from(self, run_id: str, seq: int) -> list[Event]:
-        """The events from `seq` on."""
+        """The events from `seq` on; fresh ones each time."""
         with self._lock:
-            lines = self._lines.get(run_id, [])[seq:]
-        events = [Event.from_dict(strictjson.loads(line)) for line in lines]
-        return [numbered(event, event.seq or 0, event.at, run_id) for event in events]
+            texts = self._records.get(run_id, [])[seq:]
+        return events_of(run_id, list(enumerate(texts, seq)), seq)
 
     def list_runs(self) -> list[str]:
         """The ids of all runs, sorted."""
         with self._lock:
-            return sorted(self._lines)
+            return sorted(self._records)
+
+    def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]:
+        """Each run at a glance."""
+        wanted = self.list_runs() if run_ids is None else run_ids
+        infos = [advanced(RunInfo(run_id=run_id), self.load_from(run_id, 0)) for run_id in wanted]
+        return [info for info in infos if info.records]
 
     def fork(self, src: str, dst: str, at: int | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included.
@@ -79,40 +79,84 @@ class MemoryStore:
             RunNotFound, RunExists: as named.
         """
         check_run_id(dst)
-        parent = self.load(src)
-        if not parent:
-            raise RunNotFound(src, "MemoryStore")
-        cut = len(parent) if at is None else at + 1
-        marker = numbered(fork_marker(src, parent, at), cut, round(time.time(), 3))
         with self._lock:
-            if dst in self._lines:
+            parent = self.load_from(src, 0)
+            if not parent:
+                raise RunNotFound(src, repr(self))
+            if dst in self._records:
                 raise RunExists(dst)
-            self._lines[dst] = [*self._lines[src][:cut], marker.to_json()]
+            cut = len(parent) if at is None else at + 1
+            marker = numbered(fork_marker(src, parent, at), cut, round(time.time(), 3))
+            self._records[dst] = [*self._records[src][:cut], record(marker)]
+
+    def delete(self, run_id: str, epoch: int | None = None) -> None:
+        """Forget a run.
+
+        Raises:
+            RunNotFound: no such run.
+            RunBusy: somebody holds it, who is not the caller with this `epoch`.
+        """
+        with self._lock:
+            self._free_or_mine(run_id, epoch)
+            if self._records.pop(run_id, None) is None:
+                raise RunNotFound(run_id, repr(self))
+
+    def repair(self, run_id: str, upto: int | None = None) -> str:
+        """Cut a run behind record `upto`; what it was stays in memory.
+
+        Raises:
+            RunNotFound, RunBusy: as `delete`.
+            ValueError: no `upto` given, and nothing is damaged.
+        """
+        with self._lock:
+            self._free_or_mine(run_id, None)
+            records = self._records.get(run_id, [])
+            if not records:
+                raise RunNotFound(run_id, repr(self))
+            kept = sound_records(run_id, list(enumerate(records)), upto)
+            self._damaged.append((run_id, records))
+            self._records[run_id] = records[: len(kept)]
+            return repr(self)
+
+    # --- leases ---------------------------------------------------------------------------------
 
     def lease(self, run_id: str, owner: str, ttl_s: float) -> Lease:
-        """Become the run's only writer in this process.
+        """Become the run's only writer in this process, until `release`; `ttl_s` plays no part.
 
         Raises:
             RunBusy: somebody holds it.
         """
+        check_run_id(run_id)
         with self._lock:
-            if run_id in self._held:
-                holder, since = self._held[run_id]
-                raise RunBusy(run_id, holder, socket.gethostname(), os.getpid(), since)
-            self._held[run_id] = owner, time.time()
-        return _MemoryLease(self, run_id)
+            before = self._holders.get(run_id, Holder())
+            if before.expires is not None:
+                raise before.busy(run_id)
+            epoch = before.epoch + 1
+            self._holders[run_id] = Holder.here(epoch, owner, time.time(), FOREVER_S)
+        return _MemoryLease(self, run_id, epoch)
 
-    def _free(self, run_id: str) -> None:
-        with self._lock:
-            self._held.pop(run_id, None)
+    def _check(self, run_id: str, epoch: int | None) -> None:
+        holder = self._holders.get(run_id, Holder())
+        if epoch is not None and (holder.epoch != epoch or holder.expires is None):
+            raise holder.fenced(run_id, epoch)
+
+    def _free_or_mine(self, run_id: str, epoch: int | None) -> None:
+        holder = self._holders.get(run_id, Holder())
+        if holder.expires is not None and holder.epoch != epoch:
+            raise holder.busy(run_id)
 
 
 class _MemoryLease:
-    def __init__(self, store: MemoryStore, run_id: str) -> None:
-        self._store: MemoryStore | None = store
-        self._run_id = run_id
+    ttl_s = None
+
+    def __init__(self, store: MemoryStore, run_id: str, epoch: int) -> None:
+        self._store, self._run_id, self.epoch = store, run_id, epoch
+
+    def renew(self) -> None:
+        with self._store._lock:
+            self._store._check(self._run_id, self.epoch)
 
     def release(self) -> None:
-        store, self._store = self._store, None
-        if store is not None:
-            store._free(self._run_id)
+        with self._store._lock:
+            if self._store._holders[self._run_id].epoch == self.epoch:
+                self._store._holders[self._run_id] = Holder(epoch=self.epoch)

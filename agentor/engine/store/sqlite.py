@@ -2,232 +2,185 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any  # locks have no common type
-from weakref import WeakSet
 
-from agentor.engine import strictjson
 from agentor.engine.events import Event, numbered
-from agentor.engine.store.base import TimedLease, fork_marker
+from agentor.engine.store.base import Lease, Write, fork_marker
+from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
-from agentor.errors import (
-    Conflict,
-    CorruptLog,
-    Fenced,
-    RunBusy,
-    RunExists,
-    RunNotFound,
-    StoreError,
-    UnsafePath,
-    UnsupportedLog,
-)
+from agentor.engine.store.records import check_repeats, events_of, placed, record, sound_records
+from agentor.engine.store.sqlitefile import SQLiteFile
+from agentor.engine.store.summary import RunInfo, advanced, epoch_of
+from agentor.engine.store.upkeep import Upkeep
+from agentor.errors import AgentorError, RunExists, RunNotFound, StoreError, UnsupportedLog
 
 _VERSION = 1  # of the tables, in `PRAGMA user_version`
 _TABLES = """
     CREATE TABLE runs (
         run_id TEXT PRIMARY KEY,
+        agent TEXT, model TEXT, status TEXT NOT NULL DEFAULT 'running',
+        created_at REAL, updated_at REAL,
+        records INTEGER NOT NULL DEFAULT 0, turns INTEGER NOT NULL DEFAULT 0, cost REAL,
         epoch INTEGER NOT NULL DEFAULT 0,
-        owner TEXT, host TEXT, pid INTEGER, since REAL, expires REAL
+        owner TEXT, host TEXT, pid INTEGER, machine TEXT, since REAL, expires REAL
     ) WITHOUT ROWID;
     CREATE TABLE events (
-        run_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        record TEXT NOT NULL,
+        run_id TEXT NOT NULL, seq INTEGER NOT NULL, record TEXT NOT NULL,
         PRIMARY KEY (run_id, seq)
     ) WITHOUT ROWID;
+    CREATE TABLE damaged (run_id TEXT NOT NULL, repaired_at REAL NOT NULL, seq INTEGER, record TEXT);
 """
-_BUSY_S = 30.0  # how long a write waits for the one of another process
+_INFO = "run_id, agent, model, status, created_at, updated_at, records, turns, cost"
+_HOLDER = "epoch, owner, host, pid, machine, since, expires"
 
 
-_stores: WeakSet[SQLiteStore] = WeakSet()
-_locked: list[Any] = []  # the locks that a fork holds
-
-
-def _before_fork() -> None:
-    # SQLite must not be carried into a child: its memory says which locks this process has, and a
-    # thread inside it would leave its mutexes locked for ever. Both sides open their own afterwards.
-    for store in list(_stores):
-        store._lock.acquire()
-        _locked.append(store._lock)
-        store._close()
-
-
-def _after_fork() -> None:
-    while _locked:
-        _locked.pop().release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-class SQLiteStore:
+class SQLiteStore(Upkeep):
     """Runs in one SQLite file, readable by its owner only: for one host, however many processes.
 
-    Each append is one transaction that is on the medium when it returns. A run is held under a lease
-    that its worker renews; once it has run out, or its worker's process is dead, another one may take
-    the run, and the store refuses the old one's writes. `events.record` is JSON: plain SQL can ask it.
+    Each append is one transaction that is on the medium when it returns; appends of concurrent runs
+    share one. A run is held under a lease that its worker renews; once it has run out, or its worker's
+    process is dead, another one may take the run, and the store refuses the old one's writes.
+    `events.record` is JSON: plain SQL can ask it.
 
     Args:
-        path: The file; created where it does not exist. Not on a network file system.
+        path: The file; it and its folder are created where they do not exist.
         lease_s: How long a worker that neither renews its lease nor is known to be dead keeps a run.
+        network: True takes a file on a network file system all the same.
         clock: Epoch seconds, for leases.
 
     Raises:
-        UnsafePath: something else than a plain file stands there.
+        UnsafePath: something else than a plain file stands there, or a network file system is below it.
         UnsupportedLog: a newer agentor wrote its tables.
+        StoreError: SQLite cannot use the file.
     """
 
     def __init__(
-        self, path: str | Path, *, lease_s: float = 30.0, clock: Callable[[], float] = time.time
+        self,
+        path: str | Path,
+        *,
+        lease_s: float = 30.0,
+        network: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path)
         self.lease_s, self._clock = lease_s, clock
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._create()
-        with self._lock, _as_store_error("*", self.path):
-            self._connect()
-        _stores.add(self)
-
-    def __del__(self) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        db, self._connection = getattr(self, "_connection", None), None
-        if db is not None:
-            db.close()
+        self._file = SQLiteFile(self.path, network=network)
+        with _as_store_error("*", self.path), self._file.write() as db:
+            self._migrate(db)
 
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r})"
 
-    def _create(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        try:
-            os.close(os.open(self.path, flags, 0o600))
-        except OSError as error:
-            raise UnsafePath(str(self.path), f"cannot be opened as a plain file: {error}") from None
-        if not self.path.is_file():
-            raise UnsafePath(str(self.path), "is no plain file")
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._file.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._opened()
-            self._migrate()
-        return self._connection
-
-    def _opened(self) -> sqlite3.Connection:
-        until = time.monotonic() + _BUSY_S
-        while True:
-            db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            try:
-                for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
-                    db.execute(f"PRAGMA {pragma}")
-                return db
-            except sqlite3.OperationalError as error:
-                # SQLite does not wait here for a process that opens or closes the file at this moment.
-                db.close()
-                if "locked" not in str(error) or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-            except BaseException:
-                db.close()
-                raise
-
-    def _migrate(self) -> None:
-        with self._transaction("*") as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
-                raise UnsupportedLog("*", f"{self.path} has tables of version {version}, known is {_VERSION}")
-            if version == 0:
-                for statement in _TABLES.split(";"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {_VERSION}")
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > _VERSION:
+            raise UnsupportedLog("*", f"{self.path} has tables of version {version}, known is {_VERSION}")
+        if version == 0:
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {_VERSION}")
 
     @contextmanager
     def _transaction(self, run_id: str) -> Iterator[sqlite3.Connection]:
         """One write, whole or not at all; StoreError where SQLite cannot do it."""
-        with self._lock, _as_store_error(run_id, self.path):
-            db = self._connect()
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-
-    def _rows(self, run_id: str, query: str, *values: object) -> list[tuple[str, ...]]:
-        with self._lock, _as_store_error(run_id, self.path):
-            return self._connect().execute(query, values).fetchall()
+        with _as_store_error(run_id, self.path), self._file.write() as db:
+            yield db
 
     # --- the log --------------------------------------------------------------------------------
 
-    def append(self, run_id: str, event: Event) -> None:
-        """Save one event.
-
-        Raises:
-            Conflict, RunExists, StoreError: as `append_many`.
-        """
-        self.append_many(run_id, [event])
-
-    def append_many(self, run_id: str, events: Sequence[Event]) -> None:
+    def append_many(self, run_id: str, events: Sequence[Event], epoch: int | None = None) -> None:
         """Save a batch in one transaction; equal events twice are one record.
 
         Raises:
             RunExists: seq 0 of a run that begins otherwise.
             Conflict: another record stands at a number, or one is skipped.
+            Fenced: the lease with this epoch is over.
             StoreError: SQLite cannot write; nothing of the batch was saved.
         """
+        (outcome,) = self.append_group([Write(run_id, events, epoch)])
+        if outcome is not None:
+            raise outcome
+
+    def append_group(self, writes: Sequence[Write]) -> list[Exception | None]:
+        """Save the batches of many runs in one transaction; what each one came to, in their order."""
+        outcomes: list[Exception | None] = []
+        try:
+            with self._file.write() as db:
+                for write in writes:
+                    try:
+                        self._insert(db, write)
+                        outcomes.append(None)
+                    except AgentorError as error:  # refused before anything was written
+                        outcomes.append(error)
+        except sqlite3.Error as error:
+            return [_store_error(write.run_id, self.path, error) for write in writes]
+        return outcomes
+
+    def _insert(self, db: sqlite3.Connection, write: Write) -> None:
+        run_id, events, epoch = write
         check_run_id(run_id)
-        with self._transaction(run_id) as db:
-            self._insert(db, run_id, events)
-
-    def _insert(self, db: sqlite3.Connection, run_id: str, events: Sequence[Event]) -> None:
-        query = "SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run_id = ?"
-        (following,) = db.execute(query, (run_id,)).fetchone()
-        for event in events:
-            seq = following if event.seq is None else event.seq
-            record = _record(numbered(event, seq, event.at))
-            if seq > following:
-                raise Conflict(run_id, seq, f"seq {following} comes first")
-            if seq < following:
-                found = "SELECT record FROM events WHERE run_id = ? AND seq = ?"
-                if db.execute(found, (run_id, seq)).fetchone() != (record,):
-                    raise RunExists(run_id) if seq == 0 else Conflict(run_id, seq)
-                continue
-            db.execute("INSERT INTO events VALUES (?, ?, ?)", (run_id, seq, record))
-            following += 1
-
-    def load(self, run_id: str) -> list[Event]:
-        """The events, oldest first; empty for an unknown run.
-
-        Raises:
-            CorruptLog: a record is no event.
-        """
-        return self.load_from(run_id, 0)
+        query = f"SELECT {_INFO}, {_HOLDER} FROM runs WHERE run_id = ?"
+        row = db.execute(query, (run_id,)).fetchone()
+        info = RunInfo(run_id=run_id) if row is None else RunInfo(**dict(zip(_FIELDS, row[:9], strict=True)))
+        holder = _holder(row and row[9:])
+        if epoch is not None and (holder.epoch != epoch or holder.expires is None):
+            raise holder.fenced(run_id, epoch)
+        following = info.records or 0
+        events = placed(run_id, events, following)
+        if repeated := [e for e in events if (e.seq or 0) < following]:
+            query = "SELECT seq, record FROM events WHERE run_id = ? AND seq BETWEEN ? AND ?"
+            stored = db.execute(query, (run_id, repeated[0].seq, max(e.seq or 0 for e in repeated)))
+            check_repeats(run_id, repeated, dict(stored.fetchall()))
+        if not (new := events[len(repeated) :]):
+            return
+        db.executemany("INSERT INTO events VALUES (?, ?, ?)", [(run_id, e.seq, record(e)) for e in new])
+        info = advanced(info, new)
+        epoch = holder.epoch if epoch is not None else max(holder.epoch, epoch_of(new))
+        if row is None:
+            _put(db, info, Holder(epoch=epoch))
+        else:
+            update = "UPDATE runs SET agent = ?, model = ?, status = ?, created_at = ?, updated_at = ?"
+            update += ", records = ?, turns = ?, cost = ?, epoch = ? WHERE run_id = ?"
+            db.execute(update, (*astuple(info)[1:], epoch, run_id))
 
     def load_from(self, run_id: str, seq: int) -> list[Event]:
-        """The events from `seq` on."""
+        """The events from `seq` on.
+
+        Raises:
+            CorruptLog: a record is no event, or one is missing.
+        """
+        return events_of(run_id, self._rows(run_id, seq), seq)
+
+    def _rows(self, run_id: str, seq: int) -> list[tuple[int, str]]:
         query = "SELECT seq, record FROM events WHERE run_id = ? AND seq >= ? ORDER BY seq"
-        events = []
-        for place, record in self._rows(run_id, query, run_id, seq):
-            try:
-                event = Event.from_dict(strictjson.loads(record))
-            except (ValueError, AttributeError, TypeError) as error:
-                raise CorruptLog(run_id, int(place), None, str(error)) from None
-            events.append(numbered(event, int(place), event.at, run_id))
-        return events
+        with _as_store_error(run_id, self.path), self._file.read() as db:
+            return db.execute(query, (run_id, seq)).fetchall()
 
     def list_runs(self) -> list[str]:
         """The ids of all runs, sorted."""
-        return [str(run_id) for (run_id,) in self._rows("*", "SELECT DISTINCT run_id FROM events ORDER BY 1")]
+        with _as_store_error("*", self.path), self._file.read() as db:
+            found = db.execute("SELECT run_id FROM runs WHERE records > 0 ORDER BY run_id").fetchall()
+        return [run_id for (run_id,) in found]
+
+    def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]:
+        """Each run at a glance."""
+        query = f"SELECT {_INFO} FROM runs WHERE records > 0"
+        with _as_store_error("*", self.path), self._file.read() as db:
+            if run_ids is None:
+                rows = db.execute(f"{query} ORDER BY run_id").fetchall()
+            else:
+                found = (db.execute(f"{query} AND run_id = ?", (r,)).fetchone() for r in run_ids)
+                rows = [row for row in found if row is not None]
+        return [RunInfo(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
     def fork(self, src: str, dst: str, at: int | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included, in one transaction.
@@ -236,58 +189,101 @@ class SQLiteStore:
             RunNotFound, RunExists, StoreError: as named.
         """
         check_run_id(dst)
-        parent = self.load(src)
+        parent = self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
         cut = len(parent) if at is None else at + 1
         marker = numbered(fork_marker(src, parent, at), cut, round(self._clock(), 3))
         with self._transaction(dst) as db:
-            if db.execute("SELECT 1 FROM events WHERE run_id = ?", (dst,)).fetchone():
+            query = f"SELECT records, {_HOLDER} FROM runs WHERE run_id = ?"
+            row = db.execute(query, (dst,)).fetchone()
+            if row is not None and row[0]:
                 raise RunExists(dst)
             copied = "INSERT INTO events SELECT ?, seq, record FROM events WHERE run_id = ? AND seq < ?"
             db.execute(copied, (dst, src, cut))
-            db.execute("INSERT INTO events VALUES (?, ?, ?)", (dst, cut, _record(marker)))
+            db.execute("INSERT INTO events VALUES (?, ?, ?)", (dst, cut, record(marker)))
+            info = advanced(RunInfo(run_id=dst), [*parent[:cut], marker])
+            _put(db, info, _holder(row and row[1:]))
+
+    # --- removing and mending -------------------------------------------------------------------
+
+    def delete(self, run_id: str, epoch: int | None = None) -> None:
+        """Remove a run with all that was set aside of it, in one transaction.
+
+        Raises:
+            RunNotFound: no such run.
+            RunBusy: somebody holds it, who is not the caller with this `epoch`.
+        """
+        with self._transaction(run_id) as db:
+            self._free(db, run_id, epoch)
+            for table in ("events", "damaged", "runs"):
+                gone = db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,)).rowcount
+            if not gone:
+                raise RunNotFound(run_id, repr(self))
+
+    def repair(self, run_id: str, upto: int | None = None) -> str:
+        """Cut a log behind record `upto`; its records as they were are kept in the table `damaged`.
+
+        Args:
+            upto: None: the last record before the damage.
+
+        Returns:
+            Where they are kept.
+
+        Raises:
+            RunNotFound, RunBusy: as `delete`.
+            ValueError: nothing is damaged and no `upto` given, or a record up to it is damaged.
+        """
+        with self._transaction(run_id) as db:
+            self._free(db, run_id, None)
+            query = "SELECT seq, record FROM events WHERE run_id = ? ORDER BY seq"
+            rows = db.execute(query, (run_id,)).fetchall()
+            if not rows:
+                raise RunNotFound(run_id, repr(self))
+            kept = sound_records(run_id, rows, upto)
+            now = round(self._clock(), 3)
+            aside = "INSERT INTO damaged SELECT run_id, ?, seq, record FROM events WHERE run_id = ?"
+            db.execute(aside, (now, run_id))
+            db.execute("DELETE FROM events WHERE run_id = ? AND seq >= ?", (run_id, len(kept)))
+            query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
+            holder = _holder(db.execute(query, (run_id,)).fetchone())
+            _put(db, advanced(RunInfo(run_id=run_id), kept), holder)
+        return f"{self.path}: SELECT * FROM damaged WHERE run_id = '{run_id}' AND repaired_at = {now}"
+
+    def _free(self, db: sqlite3.Connection, run_id: str, epoch: int | None) -> None:
+        query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
+        holder = _holder(db.execute(query, (run_id,)).fetchone())
+        if holder.epoch != epoch and holder.holds(self._clock()):
+            raise holder.busy(run_id)
 
     # --- leases ---------------------------------------------------------------------------------
 
-    def lease(self, run_id: str, owner: str, ttl_s: float) -> TimedLease:
+    def lease(self, run_id: str, owner: str, ttl_s: float) -> Lease:
         """Become the run's only writer until the lease is given back, or not renewed for `ttl_s` seconds.
 
         Raises:
             RunBusy: another worker holds it.
         """
         check_run_id(run_id)
-        now, host, pid = self._clock(), socket.gethostname(), os.getpid()
+        now = self._clock()
         with self._transaction(run_id) as db:
-            query = "SELECT epoch, owner, host, pid, since, expires FROM runs WHERE run_id = ?"
-            row = db.execute(query, (run_id,)).fetchone() or (0, None, None, None, None, None)
-            epoch, holder, holder_host, holder_pid, since, expires = row
-            if expires is not None and expires > now and not _is_dead(holder_host, holder_pid):
-                raise RunBusy(run_id, holder, holder_host, holder_pid, since, expires)
-            db.execute(
-                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (run_id, epoch + 1, owner, host, pid, now, now + ttl_s),
-            )
-        return SQLiteLease(self, run_id, epoch + 1, ttl_s)
+            query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
+            before = _holder(db.execute(query, (run_id,)).fetchone())
+            if before.holds(now):
+                raise before.busy(run_id)
+            holder = Holder.here(before.epoch + 1, owner, now, ttl_s)
+            db.execute("INSERT OR IGNORE INTO runs (run_id) VALUES (?)", (run_id,))
+            names = _HOLDER.replace(",", " = ?,") + " = ?"
+            db.execute(f"UPDATE runs SET {names} WHERE run_id = ?", (*astuple(holder), run_id))
+        return SQLiteLease(self, run_id, holder.epoch, ttl_s)
 
 
 class SQLiteLease:
-    """One holder's time on a run; it writes through this."""
+    """One holder's time on a run."""
 
     def __init__(self, store: SQLiteStore, run_id: str, epoch: int, ttl_s: float) -> None:
         self._store, self._run_id = store, run_id
         self.epoch, self.ttl_s = epoch, ttl_s
-
-    def append_many(self, events: Sequence[Event]) -> None:
-        """Save a batch; the epoch is checked in the same transaction.
-
-        Raises:
-            Fenced: the run has another holder.
-            Conflict, RunExists, StoreError: as the store's.
-        """
-        with self._store._transaction(self._run_id) as db:
-            self._check(db)
-            self._store._insert(db, self._run_id, events)
 
     def renew(self) -> None:
         """Another `ttl_s` seconds from now on.
@@ -296,23 +292,41 @@ class SQLiteLease:
             Fenced: the run has another holder.
             StoreError: SQLite cannot write.
         """
+        expires = self._store._clock() + self.ttl_s
         with self._store._transaction(self._run_id) as db:
-            self._check(db)
-            expires = self._store._clock() + self.ttl_s
-            db.execute("UPDATE runs SET expires = ? WHERE run_id = ?", (expires, self._run_id))
+            where = "WHERE run_id = ? AND epoch = ? AND expires IS NOT NULL"
+            update = f"UPDATE runs SET expires = ? {where}"
+            if not db.execute(update, (expires, self._run_id, self.epoch)).rowcount:
+                query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
+                row = db.execute(query, (self._run_id,)).fetchone()
+                raise _holder(row).fenced(self._run_id, self.epoch)
 
     def release(self) -> None:
         """Give it back; nothing happens where it is another one's already."""
         with self._store._transaction(self._run_id) as db:
-            where = "WHERE run_id = ? AND epoch = ?"
-            db.execute(f"UPDATE runs SET expires = NULL {where}", (self._run_id, self.epoch))
+            about = (self._run_id, self.epoch)
+            db.execute("UPDATE runs SET expires = NULL WHERE run_id = ? AND epoch = ?", about)
 
-    def _check(self, db: sqlite3.Connection) -> None:
-        query = "SELECT epoch, owner, host, pid, expires FROM runs WHERE run_id = ?"
-        epoch, owner, host, pid, expires = db.execute(query, (self._run_id,)).fetchone() or (0, *[None] * 4)
-        if epoch != self.epoch or expires is None:
-            who = f"{owner} (pid {pid} on {host})" if owner else "nobody"
-            raise Fenced(self._run_id, f"this worker had epoch {self.epoch}, now {who} has epoch {epoch}")
+
+_FIELDS = _INFO.split(", ")
+
+
+def _holder(row: Sequence[object] | None) -> Holder:
+    return Holder(**dict(zip(_HOLDER.split(", "), row or (), strict=bool(row))))  # type: ignore[arg-type]  # as the columns are typed
+
+
+def _put(db: sqlite3.Connection, info: RunInfo, holder: Holder) -> None:
+    values = (*astuple(info), *astuple(holder))
+    marks = ", ".join("?" * len(values))
+    db.execute(f"INSERT OR REPLACE INTO runs ({_INFO}, {_HOLDER}) VALUES ({marks})", values)
+
+
+def _store_error(run_id: str, path: Path, error: sqlite3.Error) -> StoreError:
+    failure = StoreError(
+        run_id, f"{path}: {error}; nothing of this was saved; mend that, then resume the run"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 @contextmanager
@@ -320,23 +334,4 @@ def _as_store_error(run_id: str, path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(
-            run_id, f"{path}: {error}; nothing of this was saved; mend that, then resume the run"
-        ) from error
-
-
-def _record(event: Event) -> str:
-    return strictjson.dump_bytes(event.to_dict()).decode()
-
-
-def _is_dead(host: str | None, pid: int | None) -> bool:
-    """True if the holder's process is known to be gone; only its own host can tell."""
-    if pid is None or host != socket.gethostname():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+        raise _store_error(run_id, path, error) from error

@@ -1,0 +1,67 @@
+"""Follow a run: its events from a number on, then each one as it is saved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from agentor.engine.events import Event
+from agentor.engine.store.access import Access
+from agentor.engine.store.base import SupportsFollow
+from agentor.errors import RunNotFound
+
+Wait = Callable[[bool], Awaitable[None]]  # True: there was something new just now
+
+
+async def followed(
+    access: Access, run_id: str, from_seq: int, wait: Wait | None = None
+) -> AsyncIterator[Event]:
+    """The events from `from_seq` on, until a `run_end` is the last one.
+
+    Args:
+        wait: Returns when it is worth to look again; None looks again and again, more seldom while
+            nothing happens.
+
+    Raises:
+        RunNotFound: no such run.
+        CorruptLog, StoreError: as the store's `load_from`.
+    """
+    wait = wait or Pauses()
+    seq, ended = from_seq, await _has_ended(access, run_id, from_seq)
+    while True:
+        events = await access.load_from(run_id, seq)
+        for event in events:
+            yield event
+        seq += len(events)
+        if ended if not events else events[-1].type == "run_end":
+            return
+        ended = False
+        await wait(bool(events))
+
+
+async def _has_ended(access: Access, run_id: str, from_seq: int) -> bool:
+    """True if the record before `from_seq` is an end that nothing follows yet."""
+    before = await access.load_from(run_id, max(0, from_seq - 1))
+    if not before and not await access.exists(run_id):
+        raise RunNotFound(run_id, access.where)
+    return from_seq > 0 and bool(before) and before[-1].type == "run_end"
+
+
+class Pauses:
+    """Waits between two looks: short ones where much happens, up to `longest_s` where nothing does."""
+
+    def __init__(self, shortest_s: float = 0.01, longest_s: float = 0.25) -> None:
+        self._shortest_s, self._longest_s = shortest_s, longest_s
+        self._next_s = shortest_s
+
+    async def __call__(self, busy: bool) -> None:
+        pause_s = self._shortest_s if busy else self._next_s
+        self._next_s = min(2 * pause_s, self._longest_s)
+        await asyncio.sleep(pause_s)
+
+
+def follow(access: Access, run_id: str, from_seq: int) -> AsyncIterator[Event]:
+    """The store's own `follow` where it has one, else `followed`."""
+    if isinstance(access.store, SupportsFollow):
+        return access.store.follow(run_id, from_seq)
+    return followed(access, run_id, from_seq)

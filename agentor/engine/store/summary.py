@@ -1,0 +1,76 @@
+"""`RunInfo`: what a list of runs says about each, from its first and its last records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from agentor.engine.events import Event, Fork, Generation, Interrupted, RunEnd, RunStart, ToolCall, ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """One run at a glance.
+
+    Attributes:
+        status: That of the last `run_end`; `running` for a log without an end (a live worker has it, or
+            a dead one had: see `resume`), `interrupted` after a cancel, `corrupt` where the log is damaged.
+        created_at, updated_at: When its first and its last record were written, in epoch seconds.
+        records: How many records its log has; None where only the damaged log could tell.
+        turns: Model turns so far.
+        cost: Of the whole run in US dollars, once it has ended; None before, or without a known price.
+    """
+
+    run_id: str
+    agent: str | None = None
+    model: str | None = None
+    status: str = "running"
+    created_at: float | None = None
+    updated_at: float | None = None
+    records: int | None = 0
+    turns: int = 0
+    cost: float | None = None
+
+
+def advanced(info: RunInfo, events: Iterable[Event]) -> RunInfo:
+    """The summary after more events; their numbers say where they stand."""
+    for event in events:
+        info = replace(
+            info,
+            created_at=event.at if info.created_at is None else info.created_at,
+            updated_at=event.at if event.at is not None else info.updated_at,
+            records=(info.records or 0) + 1 if event.seq is None else event.seq + 1,
+        )
+        if isinstance(event, RunStart):
+            info = replace(
+                info,
+                agent=event.agent or info.agent,
+                model=event.model or info.model,
+                status="running",
+                cost=None,
+            )
+        elif isinstance(event, RunEnd):
+            turns = info.turns if event.turns is None else event.turns
+            info = replace(info, status=event.status, cost=event.cost, turns=turns)
+        elif isinstance(event, Interrupted):
+            info = replace(info, status="interrupted")
+        elif isinstance(event, Generation | ToolCall | ToolResult):
+            info = replace(info, turns=event.turn)
+        elif isinstance(event, Fork):
+            # A fork is the way out of a poisoned run.
+            info = replace(info, status="running" if info.status == "poisoned" else info.status)
+    return info
+
+
+def epoch_of(events: Iterable[Event], epoch: int = 0) -> int:
+    """The highest epoch that a log's segments name; a fork begins to count anew.
+
+    Args:
+        epoch: That of the records before.
+    """
+    for event in events:
+        if isinstance(event, RunStart):
+            epoch = max(epoch, event.epoch or 0)
+        elif isinstance(event, Fork):
+            epoch = 0
+    return epoch
