@@ -17,7 +17,7 @@ from agentor.engine import codec
 from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, fork_marker
 from agentor.engine.store.disk import Disk, is_network, open_directory, read_all, temporary_prefix, write_all
-from agentor.engine.store.glance import glance
+from agentor.engine.store.glance import glances
 from agentor.engine.store.lock import FileLease, lock, unlock
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
 from agentor.engine.store.runlog import SUFFIX, Folder, RunLog, encode_all, keep_aside, sound_part
@@ -62,6 +62,7 @@ class FileStore(Upkeep):
         self._lock = threading.RLock()
         self._logs: OrderedDict[str, RunLog] = OrderedDict()
         self._leases: dict[str, FileLease] = {}
+        self._pid = os.getpid()
         fd = open_directory(self.directory, self._disk)
         self._folder = Folder(self.directory, fd, self._disk, full=sync == "full")
         kind = self._disk.file_system(fd)
@@ -149,22 +150,7 @@ class FileStore(Upkeep):
             names = sorted((decoded_id(n.removesuffix(SUFFIX)), n) for n in self._log_names())
         else:
             names = [(run_id, self._name(run_id) + SUFFIX) for run_id in run_ids]
-        infos = []
-        for run_id, name in names:
-            try:
-                fd = self._folder.open(run_id, name, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            except (PermissionError, StoreError):
-                infos.append(RunInfo(run_id=run_id, status="unreadable", records=None))
-                continue
-            try:
-                info = glance(run_id, fd)
-            finally:
-                os.close(fd)
-            if info is not None:
-                infos.append(info)
-        return infos
+        return glances(self._folder, names)
 
     def _read(self, run_id: str) -> tuple[codec.Decoded, bytes]:
         """The log's content; its end is kept, so that the next append reads nothing."""
@@ -209,19 +195,26 @@ class FileStore(Upkeep):
         if not events:
             return
         with self._lock:
-            log = self._current(run_id)
-            self._check(run_id, log, epoch)
-            if log is not None:
-                log.append(events)
-            elif events[0].seq:
+            while (log := self._current(run_id)) is not None:
+                with log.alone():
+                    if log.broken is None and (log.has_grown() or not log.is_same_file()):
+                        continue  # another writer was faster: read what it wrote
+                    self._check(run_id, log, epoch)
+                    log.append(events)
+                    return
+            self._check(run_id, None, epoch)
+            if events[0].seq:
                 raise StoreError(
                     run_id, f"{self.path(run_id)} is gone, {events[0].seq} records with it; restore it"
                 )
-            else:
-                self._create(run_id, encode_all(run_id, events, 0, 0)[0])
+            self._create(run_id, encode_all(run_id, events, 0, 0)[0])
 
     def _current(self, run_id: str) -> RunLog | None:
         """The run's log, read again where somebody else wrote to it; None where there is none."""
+        if self._pid != os.getpid():  # a forked child and its parent must not share open files
+            self._pid = os.getpid()
+            for inherited in list(self._logs):
+                self._forget(inherited)
         log = self._logs.get(run_id)
         if log is None or (log.broken is None and (not log.is_same_file() or log.has_grown())):
             self._read(run_id)

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any  # a record's JSON
 
 from agentor.engine import codec, strictjson
 from agentor.engine.events import Event
 from agentor.engine.store.disk import read_all
+from agentor.engine.store.runlog import Folder
 from agentor.engine.store.summary import RunInfo, advanced
-from agentor.errors import CorruptLog
+from agentor.errors import CorruptLog, StoreError
 
 _WINDOW = 4096  # bytes: most first and last records are shorter
 _ENDS = ("run_end", "interrupted", "run_start")  # the kinds that settle a run's status
 _TURNS = ("generation", "tool_call", "tool_result", "run_end")
+
+
+def glances(folder: Folder, names: Iterable[tuple[str, str]]) -> list[RunInfo]:
+    """What the logs under these names say, for pairs of run id and file name; missing ones are left out."""
+    infos = []
+    for run_id, name in names:
+        try:
+            fd = folder.open(run_id, name, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        except (PermissionError, StoreError):
+            infos.append(RunInfo(run_id=run_id, status="unreadable", records=None))
+            continue
+        try:
+            info = glance(run_id, fd)
+        finally:
+            os.close(fd)
+        if info is not None:
+            infos.append(info)
+    return infos
 
 
 def glance(run_id: str, fd: int) -> RunInfo | None:

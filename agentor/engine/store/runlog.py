@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentor.engine import codec
@@ -80,6 +82,7 @@ class RunLog:
             os.close(self.fd)
             raise
         self.end = codec.Mark(decoded.next_seq, decoded.size, decoded.crc)
+        self._seen = len(self.data)  # bytes, a torn tail included
         self.epoch = epoch_of(decoded.events)
         self.broken: str | None = None  # why nothing more is written to this run
         self._newline_missing = decoded.newline_missing
@@ -101,8 +104,19 @@ class RunLog:
         return info.st_ino == self._inode
 
     def has_grown(self) -> bool:
-        """True if somebody else wrote to it, or cut it."""
-        return os.fstat(self.fd).st_size != self.end.offset
+        """True if somebody else wrote to it, or cut it, or a write of ours was cut off."""
+        return os.fstat(self.fd).st_size != self._seen
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else appends to this file meanwhile, also without a lease."""
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        fd = self.fd
+        try:
+            yield
+        finally:
+            if fd == self.fd:  # else it was closed, and the lock went with it
+                fcntl.flock(fd, fcntl.LOCK_UN)
 
     def events_from(self, seq: int) -> list[Event] | None:
         """The events from `seq` on, also those of other writers; None where the whole log must be read.
@@ -116,6 +130,7 @@ class RunLog:
         start = max(marks, key=lambda m: m.seq)
         data = read_all(self.fd, start.offset)
         decoded = codec.decode(self._run_id, data, start)
+        self._seen = start.offset + len(data)
         self._advance(
             codec.Mark(start.seq + len(decoded.events), start.offset + decoded.size, decoded.crc),
             epoch_of(decoded.events, self.epoch),
@@ -146,6 +161,7 @@ class RunLog:
             data = b"\n" + data
         self._write(data)
         self._newline_missing = False
+        self._seen = self.end.offset + len(data)
         end = codec.Mark(self.end.seq + len(new), self.end.offset + len(data), crc)
         self._advance(end, epoch_of(new, self.epoch))
 
@@ -196,6 +212,7 @@ class RunLog:
         try:
             keep_aside(folder, self._run_id, f".{self._name.removesuffix(SUFFIX)}.torn-{size}", torn)
             folder.disk.truncate(self.fd, size)
+            self._seen = size
         except OSError as error:
             raise self._refused("set a torn record aside in", error) from error
 
