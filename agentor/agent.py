@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
 
-from agentor.chat import StreamItem, item_of
+from agentor.chat import StreamItem, item_of, streamed
 from agentor.engine.calls import AgentSpec
 from agentor.engine.events import Event
 from agentor.engine.journal import Observer
@@ -315,7 +314,7 @@ class Agentor:
 
     # --- streams --------------------------------------------------------------------------------
 
-    async def astream(
+    def astream(
         self,
         input: Input,
         *,
@@ -330,18 +329,25 @@ class Agentor:
 
         Raises: as `arun`.
         """
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        start = self._segment(max_turns, tracing, metadata, stream=queue.put_nowait)
-        task = asyncio.create_task(self._runs.run(messages_of(input), run_id, start))
-        task.add_done_callback(lambda _: queue.put_nowait(None))
-        try:
-            while (event := await queue.get()) is not None:
-                yield event
-            await task
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+
+        def run(stream: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult]:
+            start = self._segment(max_turns, tracing, metadata, stream=stream)
+            return self._runs.run(messages_of(input), run_id, start)
+
+        return streamed(run)
+
+    def attach(self, run_id: str, *, from_seq: int = 0) -> AsyncIterator[Event]:
+        """Every saved event of a run that runs anywhere, as `astream` gives them, until it has ended.
+
+        Text deltas are not saved, so they do not come here. Leaving the loop early stops nothing.
+
+        Args:
+            from_seq: Leave out the events before this one.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog: as named.
+        """
+        return self._runs.attach(run_id, from_seq)
 
     @overload
     def stream_chat(

@@ -1,7 +1,9 @@
-"""The items of `stream_chat`: a run's events in the shape that agentor 0.1 documents for chat front ends."""
+"""Streams: a run's events while it goes, and as the items that agentor 0.1 documents for chat front ends."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal  # Any: a JSON object
 
@@ -60,3 +62,24 @@ def item_of(event: Event) -> StreamItem | None:
     if isinstance(event, RunEnd) and event.status != "completed":
         return StreamItem(run_id=run_id, message=event.error or f"the run ended as {event.status}")
     return None
+
+
+async def streamed(
+    run: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Any]],
+) -> AsyncIterator[Event]:
+    """The events that a run hands over while it goes; leaving the loop early cancels it.
+
+    Args:
+        run: Given the function that takes each event, the run itself.
+    """
+    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    task = asyncio.create_task(run(queue.put_nowait))
+    task.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (event := await queue.get()) is not None:
+            yield event
+        await task
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})

@@ -20,9 +20,10 @@ from agentor.engine.policy import INTERRUPTED, MAX_STARTS, OVERTAKEN, Decision
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Lease
+from agentor.engine.store.follow import follow
 from agentor.engine.store.hold import Hold
 from agentor.engine.store.names import check_run_id
-from agentor.engine.transcript import Transcript
+from agentor.engine.transcript import Transcript, hydrate_next
 from agentor.errors import AgentChangedWarning, RunBusy, RunExists, RunNotFound
 
 # A resume returns the stored result of these; going on needs a new message or a fork.
@@ -150,6 +151,19 @@ class Runs:
             except BaseException as error:
                 error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
                 raise
+
+    async def attach(self, run_id: str, from_seq: int) -> AsyncIterator[Event]:
+        """A run's events as its own process sees them, from a number on, until it has ended.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog: as named.
+        """
+        check_run_id(run_id)
+        transcript = Transcript()
+        async for event in follow(self._store(), run_id, 0):
+            transcript, seen = hydrate_next(run_id, transcript, event)
+            if transcript.next_seq > from_seq:
+                yield seen
 
     # --- one segment ----------------------------------------------------------------------------
 

@@ -139,14 +139,22 @@ def hydrate(run_id: str, events: Iterable[Event]) -> tuple[list[Event], Transcri
         CorruptLog: a record whose parts do not fit together.
     """
     transcript, seen = Transcript(), []
-    for place, event in enumerate(events):
-        _refuse_newer(run_id, event)
-        try:
-            transcript, event = advance(transcript, event)
-        except (TypeError, KeyError, AttributeError, ValueError, IndexError) as error:
-            raise CorruptLog(run_id, place, None, f"{event.type}: {error!r}") from error
+    for event in events:
+        transcript, event = hydrate_next(run_id, transcript, event)
         seen.append(event)
     return seen, transcript
+
+
+def hydrate_next(run_id: str, transcript: Transcript, event: Event) -> tuple[Transcript, Event]:
+    """`advance`, over an event that was loaded.
+
+    Raises: as `hydrate`.
+    """
+    _refuse_newer(run_id, event)
+    try:
+        return advance(transcript, event)
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError) as error:
+        raise CorruptLog(run_id, transcript.next_seq, None, f"{event.type}: {error!r}") from error
 
 
 def _refuse_newer(run_id: str, event: Event) -> None:
