@@ -27,24 +27,20 @@ async def followed(
         CorruptLog, StoreError: as the store's `load_from`.
     """
     wait = wait or Pauses()
-    seq, ended = from_seq, await _has_ended(access, run_id, from_seq)
+    start = max(0, from_seq - 1)  # the record before says whether the run has ended already
+    events = await access.load_from(run_id, start)
+    if not events and not await access.exists(run_id):
+        raise RunNotFound(run_id, access.where)
+    last, events = events[:1], events[from_seq - start :]
+    seq = from_seq
     while True:
-        events = await access.load_from(run_id, seq)
         for event in events:
             yield event
-        seq += len(events)
-        if ended if not events else events[-1].type == "run_end":
+        last, seq = events[-1:] or last, seq + len(events)
+        if last and last[0].type == "run_end":
             return
-        ended = False
         await wait(bool(events))
-
-
-async def _has_ended(access: Access, run_id: str, from_seq: int) -> bool:
-    """True if the record before `from_seq` is an end that nothing follows yet."""
-    before = await access.load_from(run_id, max(0, from_seq - 1))
-    if not before and not await access.exists(run_id):
-        raise RunNotFound(run_id, access.where)
-    return from_seq > 0 and bool(before) and before[-1].type == "run_end"
+        events = await access.load_from(run_id, seq)
 
 
 class Pauses:
