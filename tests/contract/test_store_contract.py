@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentor import FileStore, MemoryStore, SQLiteStore
 from agentor.engine.events import Event, Fork, RunStart, ToolResult
@@ -339,76 +338,7 @@ def test_threads_that_append_to_many_runs_of_one_store_do_not_disturb_each_other
     assert all(len(store.load(f"r{n}")) == 20 for n in range(150))
 
 
-# --- a model of a store, and every order of operations -------------------------------------------
-
-
-class Machine(RuleBasedStateMachine):
-    """Append, reopen, fork and tear against a dictionary of lists."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        import tempfile
-
-        self.folder = Path(tempfile.mkdtemp(prefix="agentor-machine-"))
-        self.store = FileStore(self.folder, sync="process")
-        self.truth: dict[str, list[Event]] = {}
-
-    @rule(run=st.sampled_from("abc"), count=st.integers(1, 3), text=st.text(max_size=5))
-    def append(self, run: str, count: int, text: str) -> None:
-        known = self.truth.setdefault(run, [])
-        batch = [event(len(known) + n, text) for n in range(count)]
-        self.store.append_many(run, batch)
-        known += batch
-
-    @precondition(lambda self: self.truth)
-    @rule(data=st.data(), text=st.text(max_size=5))
-    def append_again(self, data: Any, text: str) -> None:
-        run = data.draw(st.sampled_from(sorted(self.truth)))
-        place = data.draw(st.integers(0, len(self.truth[run]) - 1))
-        self.store.append(run, self.truth[run][place])
-
-    @rule()
-    def reopen(self) -> None:
-        self.store = FileStore(self.folder, sync="process")
-
-    @precondition(lambda self: self.truth)
-    @rule(data=st.data())
-    def fork(self, data: Any) -> None:
-        src = data.draw(st.sampled_from(sorted(self.truth)))
-        dst = data.draw(st.sampled_from("defg"))
-        at = data.draw(st.none() | st.integers(0, len(self.truth[src]) - 1))
-        if dst in self.truth:
-            with pytest.raises(RunExists):
-                self.store.fork(src, dst, at)
-        else:
-            self.store.fork(src, dst, at)
-            copied = self.truth[src][: None if at is None else at + 1]
-            self.truth[dst] = [*copied, self.store.load(dst)[-1]]
-
-    @precondition(lambda self: self.truth)
-    @rule(data=st.data(), junk=st.binary(min_size=1, max_size=20).filter(lambda b: b"\n" not in b))
-    def crash_in_a_write(self, data: Any, junk: bytes) -> None:
-        run = data.draw(st.sampled_from(sorted(self.truth)))
-        with self.store.path(run).open("ab") as log:
-            log.write(b'{"type"' + junk)
-        self.reopen()
-
-    @invariant()
-    def the_store_holds_the_truth(self) -> None:
-        assert self.store.list_runs() == sorted(self.truth)
-        for run, events in self.truth.items():
-            assert self.store.load(run) == events
-
-    def teardown(self) -> None:
-        import shutil
-
-        shutil.rmtree(self.folder)
-
-
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
+# --- names --------------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=40))

@@ -58,7 +58,8 @@ def resumer(place: str, folder: Path) -> None:
 
 def round_of(place: str, folder: Path, run_id: str, resumers: list[subprocess.Popen[str]]) -> dict[str, Any]:
     first = agent(place, folder, run_id)
-    asyncio.run(first.arun("go", run_id=run_id, max_turns=2))
+    begun = asyncio.run(first.arun("go", run_id=run_id, max_turns=2))
+    assert begun.durable, begun.store_errors
     for process in resumers:
         assert process.stdin is not None
         process.stdin.write(f"{run_id}\n")

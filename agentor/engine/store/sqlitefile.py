@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -19,11 +19,73 @@ from agentor.errors import UnsafePath
 _BUSY_S = 30.0  # how long a write waits for the one of another process
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
+
+class _Gate:
+    """One at a time, in this process and in all others, opens or closes a file.
+
+    SQLite itself does not wait there: switching to WAL mode fails while another one does it, and the
+    last one to close removes files that the next one is about to open.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._inside = False
+        self._late: list[tuple[Path, sqlite3.Connection]] = []
+
+    @contextmanager
+    def alone(self, path: Path) -> Iterator[None]:
+        """Held for one file.
+
+        Raises:
+            sqlite3.OperationalError: another process has held it for too long.
+        """
+        with self.lock:
+            fd = os.open(lock_name(path), _FLAGS, 0o600)
+            try:
+                _wait_for(fd, path)
+                self._inside = True
+                yield
+            finally:
+                self._inside = False
+                os.close(fd)
+            while self._late:
+                self.close(*self._late.pop())
+
+    def close(self, path: Path, db: sqlite3.Connection) -> None:
+        """Close a connection; later, where the garbage collector comes by while this thread is inside."""
+        with self.lock:
+            if self._inside:
+                self._late.append((path, db))
+                return
+            with ExitStack() as alone:
+                with suppress(OSError, sqlite3.Error):  # the folder may be gone; nobody opens the file then
+                    alone.enter_context(self.alone(path))
+                db.close()
+
+
+def lock_name(path: Path) -> Path:
+    """The file whose lock the gate is."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def _wait_for(fd: int, path: Path) -> None:
+    until = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                text = f"{lock_name(path).name} is locked: another process is opening the file"
+                raise sqlite3.OperationalError(text) from None
+            time.sleep(0.002)  # the kernel can wait, but not for a limited time
+
+
 # SQLite must not be carried into a forked child: its memory says which locks this process has, and a
 # thread inside it would leave its mutexes locked for ever. So no connection is opened, used or closed
 # while a fork happens; they are closed before, and both sides open their own afterwards.
+_gate = _Gate()
 _files: WeakSet[SQLiteFile] = WeakSet()
-_gate = threading.RLock()  # held while any connection is being opened or closed
 _held: list[SQLiteFile] = []
 
 
@@ -31,13 +93,13 @@ def _before_fork() -> None:
     for file in sorted(_files, key=id):
         file._lock.acquire()
         _held.append(file)
-    _gate.acquire()
+    _gate.lock.acquire()
     for file in _held:
         file._close()
 
 
 def _after_fork() -> None:
-    _gate.release()
+    _gate.lock.release()
     while _held:
         _held.pop()._lock.release()
 
@@ -65,28 +127,13 @@ class SQLiteFile:
                     f"{path} is on a network file system ({kind}), where SQLite's locks may not hold; use "
                     "a local file, PostgresStore or ObjectStore, or network=True",
                 )
-            for name in (path.name, self._gate_name):
-                os.close(self._plain(name, folder))
+            os.close(_plain(lock_name(path), folder))
+            with _gate.alone(path):
+                _create(path, folder)
             os.fsync(folder)
         finally:
             os.close(folder)
         _files.add(self)
-
-    @property
-    def _gate_name(self) -> str:
-        return f"{self.path.name}.lock"
-
-    def _plain(self, name: str, folder: int | None) -> int:
-        place = self.path.with_name(name) if folder is None else name
-        try:
-            fd = os.open(place, _FLAGS, 0o600, dir_fd=folder)
-        except OSError as error:
-            reason = f"{self.path.with_name(name)} cannot be opened as a plain file: {error.strerror}"
-            raise UnsafePath("*", reason) from None
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise UnsafePath("*", f"{self.path.with_name(name)} is no plain file")
-        return fd
 
     def __del__(self) -> None:
         self._close()
@@ -97,39 +144,14 @@ class SQLiteFile:
             self._close()
 
     def _close(self) -> None:
-        with _gate:
-            db, self._connection = getattr(self, "_connection", None), None
-            if db is not None:
-                with self._alone():
-                    db.close()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other process opens or closes the file meanwhile.
-
-        SQLite itself does not wait there: switching to WAL mode fails while another one does it, and
-        the last one to close removes files that the next one is about to open.
-        """
-        fd = self._plain(self._gate_name, None)
-        try:
-            until = time.monotonic() + _BUSY_S
-            while True:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        text = f"{self._gate_name} is locked: another process is opening the file"
-                        raise sqlite3.OperationalError(text) from None
-                    time.sleep(0.002)
-            yield
-        finally:
-            os.close(fd)
+        db, self._connection = getattr(self, "_connection", None), None
+        if db is not None:
+            _gate.close(self.path, db)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:
             return self._connection
-        with _gate, self._alone():
+        with _gate.alone(self.path):
             db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             try:
                 if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
@@ -166,3 +188,27 @@ class SQLiteFile:
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
+
+
+def _create(path: Path, folder: int) -> None:
+    """Make the file where there is none, readable by its owner only."""
+    try:
+        info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        os.close(_plain(path, folder))
+        return
+    # It must not be opened to look at it: closing it again would drop the locks that SQLite, which may
+    # have it open in this process, holds on it (sqlite.org/howtocorrupt.html, 2.2).
+    if not stat.S_ISREG(info.st_mode):
+        raise UnsafePath("*", f"{path} is no plain file")
+
+
+def _plain(path: Path, folder: int) -> int:
+    try:
+        fd = os.open(path.name, _FLAGS, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise UnsafePath("*", f"{path} cannot be opened as a plain file: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise UnsafePath("*", f"{path} is no plain file")
+    return fd
