@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from servers.process import free_port, is_root, scratch, started
 
 READY_S = 60.0

@@ -171,7 +171,7 @@ class PostgresStore(AsyncUpkeep):
         cut = len(parent) if at is None else at + 1
         marker = numbered(fork_marker(src, parent, at), cut, round(time.time(), 3))
         summary, text = advanced(RunInfo(run_id=dst), [*parent[:cut], marker]), record(marker)
-        copy = f"INSERT INTO {self._tables}agentor_events SELECT %s, seq, record"
+        copy = f"INSERT INTO {self._tables}agentor_events SELECT %s, seq, type, at, record"
         copy += f" FROM {self._tables}agentor_events WHERE run_id = %s AND seq < %s"
         tried = False
 
@@ -187,7 +187,7 @@ class PostgresStore(AsyncUpkeep):
                 raise Conflict(dst, cut, f"run {src!r} was cut or removed meanwhile")
             tried = True
             await connection.execute(copy, [dst, src, cut])
-            await self._rows.save(connection, [replace(row, info=summary, stored={cut: text}, new=[cut])])
+            await self._rows.save(connection, [replace(row, info=summary, stored={cut: text}, new=[marker])])
 
         await self._database.write(dst, work)
 
@@ -244,9 +244,8 @@ class PostgresStore(AsyncUpkeep):
             query = f"SELECT seq, record::text FROM {events} WHERE run_id = %s ORDER BY seq"
             records = await (await connection.execute(query, [run_id])).fetchall()
             kept = sound_records(run_id, records, upto)
-            aside = (
-                f"INSERT INTO {damaged} SELECT run_id, {when}, seq, record FROM {events} WHERE run_id = %s"
-            )
+            aside = f"INSERT INTO {damaged} SELECT run_id, {when}, seq, type, at, record"
+            aside += f" FROM {events} WHERE run_id = %s"
             await connection.execute(aside, [run_id])
             cut = f"DELETE FROM {events} WHERE run_id = %s AND seq >= %s"
             await connection.execute(cut, [run_id, len(kept)])

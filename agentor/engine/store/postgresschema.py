@@ -19,15 +19,17 @@ _STEPS = (
             owner text, host text, pid bigint, machine text, since timestamptz, expires timestamptz
         ) WITH (fillfactor = 50)""",  # each append updates a row: in place, while its page has room
         """CREATE TABLE {tables}agentor_events (
-            run_id text COLLATE "C" NOT NULL, seq bigint NOT NULL, record json NOT NULL,
+            run_id text COLLATE "C" NOT NULL, seq bigint NOT NULL,
+            type text NOT NULL, at timestamptz, record json NOT NULL,
             PRIMARY KEY (run_id, seq)
         )""",
         """CREATE TABLE {tables}agentor_damaged (
             run_id text COLLATE "C" NOT NULL, repaired_at timestamptz NOT NULL,
-            seq bigint NOT NULL, record json NOT NULL
+            seq bigint NOT NULL, type text NOT NULL, at timestamptz, record json NOT NULL
         )""",
         """COMMENT ON COLUMN {tables}agentor_events.record IS
-            'one event as JSON, byte for byte as it was appended'""",
+            'one event as JSON, byte for byte as it was appended; PostgreSQL extracts nothing from one that
+            holds the character \\u0000, so its type and time have columns'""",
         """COMMENT ON COLUMN {tables}agentor_runs.expires IS
             'when the lease ends unless it is renewed; null: nobody holds the run'""",
     ),

@@ -56,14 +56,14 @@ class Row:
     Attributes:
         now: The database's clock, at about when the row was locked; None where there is no such row.
         stored: Texts of records, those that were asked for and those to be written.
-        new: The numbers of those to be written.
+        new: The events to be written.
     """
 
     info: RunInfo
     holder: Holder
     now: float | None
     stored: dict[int, str] = field(default_factory=dict)
-    new: list[int] = field(default_factory=list)
+    new: list[Event] = field(default_factory=list)
 
     @property
     def exists(self) -> bool:
@@ -105,7 +105,7 @@ class Row:
                 texts[seq] = record(event)
                 fresh.append(event)
         self.stored = texts
-        self.new += [event.seq or 0 for event in fresh]
+        self.new += fresh
         self.info = advanced(self.info, fresh)
         if epoch is None:
             self.holder = replace(self.holder, epoch=max(self.holder.epoch, epoch_of(fresh)))
@@ -134,8 +134,10 @@ class Rows:
         changes = ", ".join(f"{name} = excluded.{name}" for name in _SAVED[1:])
         self._save = f"""
             WITH kept AS (
-                INSERT INTO {events} (run_id, seq, record) SELECT run_id, seq, record::json
-                FROM unnest(%s::text[], %s::bigint[], %s::text[]) AS new (run_id, seq, record)
+                INSERT INTO {events} (run_id, seq, type, at, record)
+                SELECT run_id, seq, type, to_timestamp(at), record::json
+                FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::float8[], %s::text[])
+                AS new (run_id, seq, type, at, record)
             ), saved AS (
                 INSERT INTO {runs} ({", ".join(_SAVED)}) SELECT {values}
                 FROM unnest({arrays}) AS new ({", ".join(_SAVED)})
@@ -202,9 +204,13 @@ class Rows:
         """Write what rows have new, and tell whoever follows those runs."""
         if not rows:
             return
-        events = [(row.info.run_id, seq, row.stored[seq]) for row in rows for seq in row.new]
         infos = [(*map(_shown, astuple(row.info)), row.holder.epoch) for row in rows]
-        columns = [list(c) for c in zip(*events, strict=True)] or [[], [], []]
+        events = [
+            (row.info.run_id, event.seq, plain(event.type), event.at, row.stored[event.seq or 0])
+            for row in rows
+            for event in row.new
+        ]
+        columns = [list(column) for column in zip(*events, strict=True)] or [[], [], [], [], []]
         columns += [list(column) for column in zip(*infos, strict=True)]
         await connection.execute(self._save, columns)
 
