@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -197,3 +199,69 @@ def test_what_was_committed_unheard_is_done_once(
     assert server.sql(dsn, "SELECT count(*) FROM agentor_damaged") == [(3 if act == "repair" else 0,)]
     epochs = server.sql(dsn, "SELECT epoch FROM agentor_runs WHERE run_id = 'r'")
     assert epochs == ([] if act == "delete" else [(1 if act == "lease" else 0,)])
+
+
+# --- workers that are stopped, as a paused machine would be ---------------------------------------
+
+
+def stopped_worker(code: str, dsn: str) -> subprocess.Popen[str]:
+    """A process that runs this, until it has stopped itself."""
+    head = """if True:
+        import asyncio, os, signal, sys
+        from agentor import Agentor, function_tool
+        from agentor.engine.store.postgres import PostgresStore
+        from agentor.testing import ScriptedModel, call
+    """
+    process = subprocess.Popen([sys.executable, "-c", head + code, dsn], stderr=subprocess.PIPE, text=True)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    return process
+
+
+def test_a_worker_that_is_stopped_past_its_lease_writes_and_starts_nothing_more(
+    server: PostgresServer, dsn: str
+) -> None:
+    code = """
+        @function_tool(on_crash="retry")
+        def charge(n: int) -> str:
+            if n == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif n == 2:
+                print("two ran", file=sys.stderr)
+            return "late"
+        model = ScriptedModel([*(call("charge", {"n": n}) for n in range(3)), "done"])
+        Agentor("a", model=model, tools=[charge], store=PostgresStore(sys.argv[1], lease_s=0.5)).run("go", run_id="r")
+    """
+    worker = stopped_worker(code, dsn)
+    mine = Charge(dsn, lambda: None, "strict", 10.0)
+    outcome = mine.agent.resume("r", wait_s=10)
+    assert (outcome.status, mine.ran) == ("completed", [1, 2])
+    log = [e.to_json() for e in settle(mine.store.load("r"))]
+    worker.send_signal(signal.SIGCONT)
+    _, err = worker.communicate(timeout=60)
+    assert worker.returncode == 1
+    assert "another worker's now" in err
+    assert "two ran" not in err
+    assert [e.to_json() for e in settle(mine.store.load("r"))] == log
+
+
+def test_a_worker_that_is_stopped_in_a_transaction_keeps_nobody_waiting_for_long(
+    server: PostgresServer, dsn: str
+) -> None:
+    store = Settled(PostgresStore(dsn))
+    store.append("r", result(0))
+    code = f"""
+        store = PostgresStore(sys.argv[1], timeout_s={TIMEOUT_S})
+        async def work(connection):
+            await store._rows.lock(connection, ["r"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        asyncio.run(store._database.write("r", work))
+    """
+    worker = stopped_worker(code, dsn)
+    try:
+        began = time.monotonic()
+        store.append("r", result(1))
+        assert time.monotonic() - began < TIMEOUT_S + 1
+    finally:
+        worker.kill()
+        worker.communicate()

@@ -55,7 +55,7 @@ class Listener:
 
     async def _listen(self) -> None:
         while True:
-            with suppress(DatabaseError):  # followers look without it meanwhile
+            try:
                 async with await self._connect() as connection:
                     if await _is_pooled(connection):
                         return
@@ -64,8 +64,10 @@ class Listener:
                     self._wake(None)  # what was saved before it listened
                     async for notification in connection.notifies():
                         self._wake(notification.payload)
-            self.hears = False
-            await asyncio.sleep(_RECONNECT_S)
+            except (DatabaseError, OSError):  # followers look without it meanwhile
+                await asyncio.sleep(_RECONNECT_S)
+            finally:
+                self.hears = False
 
     def _wake(self, run_id: str | None) -> None:
         for ear in self._ears:

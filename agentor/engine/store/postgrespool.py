@@ -7,10 +7,10 @@ import os
 import select
 import socket
 import time
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar  # Any: a query's parameters, a row's columns
+from weakref import WeakSet, finalize
 
 from agentor.engine.threads import background
 from agentor.errors import MissingExtra, StoreError
@@ -28,6 +28,7 @@ Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 DatabaseError = psycopg.Error
 
 _SLICE_S = 1.0  # how long one look for a connection takes: each one begins a new attempt to connect
+_PROBE_S = 2  # to find out why there is no connection
 _PAUSES_S = (0.02, 1.0)  # between two attempts: the first, the longest
 _LATE_S = 1.0  # the server's own timeout comes first: it leaves the connection usable
 
@@ -40,9 +41,24 @@ _GUARD = """
                 THEN set_config('synchronous_commit', 'on', true) END
 """
 
-# What a forked child inherits is never used, closed or collected: that would speak on its parent's
-# sockets, and take them out of its parent's event loop.
-_inherited: list[object] = []
+# A forked child inherits connections, and coroutines in the middle of work on them. Whatever collects
+# those would speak on the parent's sockets (a rollback, a goodbye), and take them out of the parent's
+# event loop. So the child's copies of the sockets become the null device, at once.
+_open: WeakSet[Connection] = WeakSet()
+_inherited: list[object] = []  # kept, so that nothing is collected before the child ends
+
+
+def _let_go() -> None:
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in list(_open):
+        with suppress(psycopg.Error, OSError):
+            os.dup2(null, connection.pgconn.socket, inheritable=False)
+        _inherited.append(connection)
+    os.close(null)
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class _Pool:
@@ -90,7 +106,7 @@ class Connections:
             "application_name": about.get("application_name") or "agentor",
         }
         self._pool: _Pool | None = None
-        self._end: weakref.finalize[Any, Any] | None = None
+        self._end: finalize[Any, Any] | None = None
         self._answers = True  # False: the last work found no server; the next waits less for it
 
     # --- work -----------------------------------------------------------------------------------
@@ -166,7 +182,7 @@ class Connections:
     async def _failure(self, run_id: str, error: psycopg.Error, after_s: float) -> StoreError:
         if isinstance(error, PoolTimeout):
             try:
-                await (await self.connect()).close()
+                await (await self.connect(_PROBE_S)).close()
                 text = f"all {self._size} connections of this process were in use for {after_s:.1f} s"
             except psycopg.Error as cause:
                 text = str(cause)
@@ -185,13 +201,16 @@ class Connections:
 
     # --- connections ----------------------------------------------------------------------------
 
-    async def connect(self) -> Connection:
+    async def connect(self, timeout_s: int | None = None) -> Connection:
         """A connection of one's own, outside the pool.
 
         Raises:
             DatabaseError: the server cannot.
         """
-        return await psycopg.AsyncConnection.connect(self._dsn, **self._settings)
+        settings = {**self._settings, **({} if timeout_s is None else {"connect_timeout": timeout_s})}
+        connection = await psycopg.AsyncConnection.connect(self._dsn, **settings)
+        _open.add(connection)
+        return connection
 
     async def _opened(self) -> _Pool:
         pool = self._pool
@@ -201,7 +220,7 @@ class Connections:
         if pool is None:
             pool = self._pool = _Pool(self._dsn, self._size, self._settings)
             # It also keeps the pool's tasks, which nothing else refers to, from being collected.
-            self._end = weakref.finalize(self, _abandon, pool)
+            self._end = finalize(self, _abandon, pool)
             await pool.connections.open()
         return pool
 
@@ -229,6 +248,7 @@ def _abandon(pool: _Pool) -> None:
 
 
 async def _configure(connection: Connection) -> None:
+    _open.add(connection)
     await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
 
 
