@@ -207,7 +207,7 @@ def test_what_was_committed_unheard_is_done_once(
 def stopped_worker(code: str, dsn: str) -> subprocess.Popen[str]:
     """A process that runs this, until it has stopped itself."""
     head = """if True:
-        import asyncio, os, signal, sys
+        import asyncio, os, signal, sys, threading
         from agentor import Agentor, function_tool
         from agentor.engine.store.postgres import PostgresStore
         from agentor.testing import ScriptedModel, call
@@ -252,16 +252,17 @@ def test_a_worker_that_is_stopped_in_a_transaction_keeps_nobody_waiting_for_long
     store.append("r", result(0))
     code = f"""
         store = PostgresStore(sys.argv[1], timeout_s={TIMEOUT_S})
-        async def work(connection):
-            await store._rows.lock(connection, ["r"])
+        async def work(transaction):
+            await store._rows.lock(transaction, ["r"])
             os.kill(os.getpid(), signal.SIGSTOP)
+            threading.Event().wait()  # this thread may run on for a moment
         asyncio.run(store._database.write("r", work))
     """
     worker = stopped_worker(code, dsn)
     try:
         began = time.monotonic()
         store.append("r", result(1))
-        assert time.monotonic() - began < TIMEOUT_S + 1
+        assert TIMEOUT_S / 4 < time.monotonic() - began < TIMEOUT_S + 1
     finally:
         worker.kill()
         worker.communicate()

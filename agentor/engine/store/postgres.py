@@ -12,7 +12,7 @@ from agentor.engine.store.follow import followed
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.postgreslisten import Listener
-from agentor.engine.store.postgrespool import Connection, Connections, is_about_data
+from agentor.engine.store.postgrespool import Connections, Transaction, is_about_data
 from agentor.engine.store.postgresschema import Schema
 from agentor.engine.store.postgreswrite import INFO, Rows, info_of, plain
 from agentor.engine.store.records import events_of, record, sound_records
@@ -98,9 +98,9 @@ class PostgresStore(AsyncUpkeep):
         if not attempt:
             return []
 
-        async def work(connection: Connection) -> list[Exception | None]:
+        async def work(transaction: Transaction) -> list[Exception | None]:
             nonlocal attempt
-            outcomes = await self._rows.append(connection, attempt)
+            outcomes = await self._rows.append(transaction, attempt)
             attempt = [write for write, _ in outcomes]  # a second attempt keeps the numbers of the first
             return [refused for _, refused in outcomes]
 
@@ -175,9 +175,9 @@ class PostgresStore(AsyncUpkeep):
         copy += f" FROM {self._tables}agentor_events WHERE run_id = %s AND seq < %s"
         tried = False
 
-        async def work(connection: Connection) -> None:
+        async def work(transaction: Transaction) -> None:
             nonlocal tried
-            rows = await self._rows.lock(connection, {src, dst}, [dst])
+            rows = await self._rows.lock(transaction, {src, dst}, [dst])
             row, source = rows[dst], rows[src]
             if tried and row.info == summary:
                 return  # the first attempt came through unheard
@@ -186,8 +186,8 @@ class PostgresStore(AsyncUpkeep):
             if (source.info.records or 0) < cut:
                 raise Conflict(dst, cut, f"run {src!r} was cut or removed meanwhile")
             tried = True
-            await connection.execute(copy, [dst, src, cut])
-            await self._rows.save(connection, [replace(row, info=summary, stored={cut: text}, new=[marker])])
+            await transaction.execute(copy, [dst, src, cut])
+            await self._rows.save(transaction, [replace(row, info=summary, stored={cut: text}, new=[marker])])
 
         await self._database.write(dst, work)
 
@@ -203,16 +203,16 @@ class PostgresStore(AsyncUpkeep):
         check_run_id(run_id)
         tried = False
 
-        async def work(connection: Connection) -> None:
+        async def work(transaction: Transaction) -> None:
             nonlocal tried
-            row = (await self._rows.lock(connection, [run_id]))[run_id]
+            row = (await self._rows.lock(transaction, [run_id]))[run_id]
             if not row.exists and not tried:
                 raise RunNotFound(run_id, repr(self))
             row.check_free(epoch)
             tried = True
             for table in ("events", "damaged", "runs"):
                 query = f"DELETE FROM {self._tables}agentor_{table} WHERE run_id = %s"
-                await connection.execute(query, [run_id])
+                await transaction.execute(query, [run_id])
 
         await self._database.write(run_id, work)
 
@@ -234,22 +234,22 @@ class PostgresStore(AsyncUpkeep):
         when = f"to_timestamp({time.time():.3f})"  # also tells a second attempt that the first came through
         kept_aside = f"SELECT * FROM {damaged} WHERE run_id = '{run_id}' AND repaired_at = {when}"
 
-        async def work(connection: Connection) -> None:
-            row = (await self._rows.lock(connection, [run_id]))[run_id]
+        async def work(transaction: Transaction) -> None:
+            row = (await self._rows.lock(transaction, [run_id]))[run_id]
             if not row.info.records:
                 raise RunNotFound(run_id, repr(self))
             row.check_free(None)
-            if await (await connection.execute(kept_aside.replace("%", "%%"), [])).fetchone():
+            if await transaction.fetch(kept_aside.replace("%", "%%"), []):
                 return
             query = f"SELECT seq, record::text FROM {events} WHERE run_id = %s ORDER BY seq"
-            records = await (await connection.execute(query, [run_id])).fetchall()
+            records = await transaction.fetch(query, [run_id])
             kept = sound_records(run_id, records, upto)
             aside = f"INSERT INTO {damaged} SELECT run_id, {when}, seq, type, at, record"
             aside += f" FROM {events} WHERE run_id = %s"
-            await connection.execute(aside, [run_id])
+            await transaction.execute(aside, [run_id])
             cut = f"DELETE FROM {events} WHERE run_id = %s AND seq >= %s"
-            await connection.execute(cut, [run_id, len(kept)])
-            await self._rows.save(connection, [replace(row, info=advanced(RunInfo(run_id=run_id), kept))])
+            await transaction.execute(cut, [run_id, len(kept)])
+            await self._rows.save(transaction, [replace(row, info=advanced(RunInfo(run_id=run_id), kept))])
 
         await self._database.write(run_id, work)
         return f"{self._database.where}: {kept_aside}"
@@ -266,15 +266,15 @@ class PostgresStore(AsyncUpkeep):
         check_run_id(run_id)
         mine: Holder | None = None
 
-        async def work(connection: Connection) -> int:
+        async def work(transaction: Transaction) -> int:
             nonlocal mine
-            row = (await self._rows.lock(connection, [run_id], [run_id]))[run_id]
+            row = (await self._rows.lock(transaction, [run_id], [run_id]))[run_id]
             if mine is not None and row.holder == mine:
                 return mine.epoch  # the first attempt came through unheard
             if row.holder.holds(row.now or 0.0):
                 raise row.holder.busy(run_id)
             mine = Holder.here(row.holder.epoch + 1, plain(owner) or "", row.now or 0.0, ttl_s)
-            await self._rows.hold(connection, run_id, mine)
+            await self._rows.hold(transaction, run_id, mine)
             return mine.epoch
 
         return PostgresLease(self, run_id, await self._database.write(run_id, work), ttl_s)
@@ -295,21 +295,21 @@ class PostgresLease:
             StoreError: PostgreSQL cannot write.
         """
 
-        async def work(connection: Connection) -> None:
-            row = (await self._store._rows.lock(connection, [self._run_id]))[self._run_id]
+        async def work(transaction: Transaction) -> None:
+            row = (await self._store._rows.lock(transaction, [self._run_id]))[self._run_id]
             row.check_held(self.epoch)
             longer = replace(row.holder, expires=(row.now or 0.0) + self.ttl_s)
-            await self._store._rows.hold(connection, self._run_id, longer)
+            await self._store._rows.hold(transaction, self._run_id, longer)
 
         await self._store._database.write(self._run_id, work)
 
     async def release(self) -> None:
         """Give it back; nothing happens where it is another one's already."""
 
-        async def work(connection: Connection) -> None:
-            row = (await self._store._rows.lock(connection, [self._run_id]))[self._run_id]
+        async def work(transaction: Transaction) -> None:
+            row = (await self._store._rows.lock(transaction, [self._run_id]))[self._run_id]
             if row.holder.epoch == self.epoch:
-                await self._store._rows.hold(connection, self._run_id, replace(row.holder, expires=None))
+                await self._store._rows.hold(transaction, self._run_id, replace(row.holder, expires=None))
 
         await self._store._database.write(self._run_id, work)
 

@@ -79,6 +79,25 @@ class _Pool:
         )
 
 
+class Transaction:
+    """Statements of one transaction, sent without waiting for the ones before."""
+
+    def __init__(self, connection: Connection, pipeline: psycopg.AsyncPipeline) -> None:
+        self._connection, self._pipeline = connection, pipeline
+
+    async def execute(self, query: str, parameters: Sequence[object]) -> None:
+        """Send a statement; if it fails, so does what waits next."""
+        await self._connection.execute(query, parameters)
+
+    async def fetch(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        """The rows of a query, waited for."""
+        cursor = await self._connection.execute(query, parameters)
+        # Not a flush, which the fetch would send: after one the server does not count how long the
+        # transaction is idle, and a worker that is stopped here would keep its rows for ever.
+        await self._pipeline.sync()
+        return await cursor.fetchall()
+
+
 class Connections:
     """Transactions on one database, all of them on agentor's own event loop.
 
@@ -123,10 +142,8 @@ class Connections:
 
         return await background.call(self._run(run_id, rows))
 
-    async def write(self, run_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def write(self, run_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """What `work` returns, in one transaction, whole or not at all.
-
-        Its statements are sent without waiting for the ones before; a fetch waits.
 
         Raises:
             StoreError: the server cannot.
@@ -134,9 +151,9 @@ class Connections:
 
         async def transaction(connection: Connection) -> T:
             limits = [f"{round(1000 * s)}" for s in (self._timeout_s, self._timeout_s / 2)]
-            async with connection.pipeline(), connection.transaction():
+            async with connection.pipeline() as pipeline, connection.transaction():
                 await connection.execute(_GUARD, limits)
-                return await work(connection)
+                return await work(Transaction(connection, pipeline))
 
         return await background.call(self._run(run_id, transaction))
 

@@ -10,7 +10,7 @@ from agentor.engine.events import Event
 from agentor.engine.store.base import Write
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
-from agentor.engine.store.postgrespool import Connection
+from agentor.engine.store.postgrespool import Transaction
 from agentor.engine.store.records import check_repeats, placed, record
 from agentor.engine.store.summary import RunInfo, advanced, epoch_of
 from agentor.errors import AgentorError
@@ -146,7 +146,7 @@ class Rows:
             ) SELECT pg_notify('{CHANNEL}', run_id) FROM saved"""
 
     async def lock(
-        self, connection: Connection, run_ids: Collection[str], made: Collection[str] = ()
+        self, transaction: Transaction, run_ids: Collection[str], made: Collection[str] = ()
     ) -> dict[str, Row]:
         """The rows of these runs, until the transaction ends; an empty one for an unknown run.
 
@@ -154,27 +154,27 @@ class Rows:
             made: Runs that get a row where they have none: two that begin the same run must meet.
         """
         if made:
-            await connection.execute(self._make, [sorted(made)])
-        cursor = await connection.execute(self._lock, [sorted(run_ids)])
+            await transaction.execute(self._make, [sorted(made)])
+        found = await transaction.fetch(self._lock, [sorted(run_ids)])
         rows = {run_id: Row(RunInfo(run_id=run_id), Holder(), None) for run_id in run_ids}
-        for row in await cursor.fetchall():
+        for row in found:
             info, holder = row[: len(_INFO)], row[len(_INFO) : -1]
             rows[row[0]] = Row(info_of(info), holder_of(holder), row[-1])
         return rows
 
-    async def hold(self, connection: Connection, run_id: str, holder: Holder) -> None:
+    async def hold(self, transaction: Transaction, run_id: str, holder: Holder) -> None:
         """Write who holds a run."""
-        await connection.execute(self._hold, [*_columns(holder, _HOLDER), run_id])
+        await transaction.execute(self._hold, [*_columns(holder, _HOLDER), run_id])
 
     async def append(
-        self, connection: Connection, writes: Sequence[Write]
+        self, transaction: Transaction, writes: Sequence[Write]
     ) -> list[tuple[Write, Exception | None]]:
         """What came of each write, in their order; and the writes, with the numbers they got."""
         checked = [(write, _refusal(write)) for write in writes]
         sound = [write for write, refused in checked if refused is None]
         begun = {w.run_id for w in sound if not all(event.seq for event in w.events)}
-        rows = await self.lock(connection, {w.run_id for w in sound}, begun)
-        await self._recall(connection, rows, sound)
+        rows = await self.lock(transaction, {w.run_id for w in sound}, begun)
+        await self._recall(transaction, rows, sound)
         outcomes: list[tuple[Write, Exception | None]] = []
         for write, refused in checked:
             try:
@@ -184,10 +184,10 @@ class Rows:
             except (AgentorError, ValueError, TypeError) as error:  # the latter two: an event that is no JSON
                 refused = error
             outcomes.append((write, refused))
-        await self.save(connection, [row for row in rows.values() if row.new])
+        await self.save(transaction, [row for row in rows.values() if row.new])
         return outcomes
 
-    async def _recall(self, connection: Connection, rows: dict[str, Row], writes: Sequence[Write]) -> None:
+    async def _recall(self, transaction: Transaction, rows: dict[str, Row], writes: Sequence[Write]) -> None:
         """Load the records that the writes repeat."""
         wanted = {
             (write.run_id, event.seq)
@@ -197,11 +197,10 @@ class Rows:
         }
         if wanted:
             columns = [list(column) for column in zip(*wanted, strict=True)]
-            cursor = await connection.execute(self._stored, columns)
-            for run_id, seq, text in await cursor.fetchall():
+            for run_id, seq, text in await transaction.fetch(self._stored, columns):
                 rows[run_id].stored[seq] = text
 
-    async def save(self, connection: Connection, rows: Sequence[Row]) -> None:
+    async def save(self, transaction: Transaction, rows: Sequence[Row]) -> None:
         """Write what rows have new, and tell whoever follows those runs."""
         if not rows:
             return
@@ -213,7 +212,7 @@ class Rows:
         ]
         columns = [list(column) for column in zip(*events, strict=True)] or [[], [], [], [], []]
         columns += [list(column) for column in zip(*infos, strict=True)]
-        await connection.execute(self._save, columns)
+        await transaction.execute(self._save, columns)
 
 
 def _columns(values: RunInfo | Holder, names: Iterable[str]) -> list[Any]:
