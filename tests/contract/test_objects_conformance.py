@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +13,10 @@ from agentor.engine.store.objects import ObjectStore
 from agentor.testing.conformance import StoreConformance
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    if reason := s3.missing():
-        pytest.skip(reason)
-    with s3.server() as url:
-        yield url
-
-
 class TestObjectStoreOnS3(StoreConformance):
     @pytest.fixture
-    def open_store(self, endpoint: str) -> Callable[[], Any]:
-        return functools.partial(ObjectStore, s3.fresh_url(), **s3.options(endpoint))
+    def open_store(self, s3_endpoint: str) -> Callable[[], Any]:
+        return functools.partial(ObjectStore, s3.fresh_url(), **s3.options(s3_endpoint))
 
 
 class TestObjectStoreInMemory(StoreConformance):

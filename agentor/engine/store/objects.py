@@ -184,7 +184,8 @@ class ObjectStore(AsyncUpkeep):
             await self._bucket.remove(run_id, [each.path for each in rest if each.path not in logs])
             if lone is not None:  # nobody ever lost the run: no place in it needs guarding
                 await self._bucket.remove(run_id, [lone.path])
-                await self._bucket.remove(run_id, [encoded(run_id) + _UNSURE])
+                if not await self._bucket.has_folder(run_id, encoded(run_id)):
+                    await self._bucket.remove(run_id, [encoded(run_id) + _UNSURE])
             self._logs.forget(run_id)
         if gone:
             raise RunNotFound(run_id, repr(self))

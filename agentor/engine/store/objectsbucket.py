@@ -40,13 +40,7 @@ _BYTES_PER_S = 500_000  # a slower line than this is taken for a dead one
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _AT_ONCE = 32
 _REFUSED = (AlreadyExistsError, PreconditionError, FileNotFoundError)  # 412, 409, and If-Match's 404
-_HOPELESS = (
-    InvalidPathError,
-    NotImplementedError,
-    NotSupportedError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
+_HOPELESS = (InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
 _SECRET = re.compile(r"secret|key|token|sas|password|credential", re.IGNORECASE)
 
 Version = dict[str, Any]  # what a conditional write names: an ETag, a generation
@@ -105,7 +99,7 @@ class Bucket:
                 "does not sync it to the medium; use FileStore, which does both"
             )
         place = parts.netloc.rpartition("@")[2]
-        self.name = f"{parts.scheme}://{place}{parts.path}".rstrip("/")
+        self.name = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
         secret = {k: v for k, v in {**options, **options.get("config", {})}.items() if _SECRET.search(k)}
         self._secrets = [value for value in secret.values() if isinstance(value, str) and value]
         limit = options.get("retry_config", {}).get("retry_timeout", timedelta(seconds=_PATIENCE_S))
@@ -196,6 +190,15 @@ class Bucket:
 
         return await self._insist("*", "list the runs", act)
 
+    async def has_folder(self, run_id: str, folder: str) -> bool:
+        """True if something is below it, also if that is a folder without objects, which some stores keep."""
+
+        async def act() -> bool:
+            found = await obstore.list_with_delimiter_async(self._store, folder)
+            return bool(found["common_prefixes"] or found["objects"])
+
+        return await self._insist(run_id, f"list {folder}", act)
+
     async def now(self, run_id: str) -> float:
         """Epoch seconds by the store's own clock; some stores count whole ones only."""
 
@@ -220,13 +223,15 @@ class Bucket:
             try:
                 async with asyncio.timeout(min(_ATTEMPT_S + allowance_s, left_s)):
                     return await act()
-            except (*_HOPELESS, FileNotFoundError) as error:  # no such bucket
-                raise self._failure(run_id, what, error, "mend that") from None
             except (BaseError, TimeoutError, _Unsettled) as error:
                 wait_s = pause_s * random.uniform(0.5, 1.0)  # so that those who met do not meet again
+                if isinstance(error, _HOPELESS):
+                    raise self._failure(run_id, what, error, "mend that") from None
                 if time.monotonic() + wait_s >= until:
                     way = f"tried for {self._patience_s:g} s; once it answers again"
                     raise self._failure(run_id, what, error, way) from None
+            except Exception as error:  # no such bucket; an address or option at which obstore panics
+                raise self._failure(run_id, what, error, "mend that") from None
             await asyncio.sleep(wait_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
