@@ -40,6 +40,7 @@ _BYTES_PER_S = 500_000  # a slower line than this is taken for a dead one
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _AT_ONCE = 32
 _REFUSED = (AlreadyExistsError, PreconditionError, FileNotFoundError)  # 412, 409, and If-Match's 404
+_PASSING = ("408", "409", "412", "425", "429")  # refusals that may end by themselves
 _HOPELESS = (InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
 _SECRET = re.compile(r"secret|key|token|sas|password|credential", re.IGNORECASE)
 
@@ -225,7 +226,7 @@ class Bucket:
                     return await act()
             except (BaseError, TimeoutError, _Unsettled) as error:
                 wait_s = pause_s * random.uniform(0.5, 1.0)  # so that those who met do not meet again
-                if isinstance(error, _HOPELESS):
+                if _is_hopeless(error):
                     raise self._failure(run_id, what, error, "mend that") from None
                 if time.monotonic() + wait_s >= until:
                     way = f"tried for {self._patience_s:g} s; once it answers again"
@@ -262,6 +263,12 @@ async def together(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
             return await work()
 
     return await asyncio.gather(*map(one, works))
+
+
+def _is_hopeless(error: Exception) -> bool:
+    """True if the same request would be refused again."""
+    refused = re.search(r"status code: (4\d\d)", str(error))  # of a list obstore says it in words only
+    return isinstance(error, _HOPELESS) or (refused is not None and refused[1] not in _PASSING)
 
 
 def _version(about: Any) -> Version:
