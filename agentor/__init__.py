@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run t
     from agentor.engine.store import FileStore as FileStore
     from agentor.engine.store import MemoryStore as MemoryStore
     from agentor.engine.store import SQLiteStore as SQLiteStore
+    from agentor.engine.store.objects import ObjectStore as ObjectStore
+    from agentor.engine.store.postgres import PostgresStore as PostgresStore
     from agentor.tools import Tool as Tool
     from agentor.tools import ToolContext as ToolContext
     from agentor.tools import function_tool as function_tool
@@ -28,6 +30,8 @@ _HOMES = {
     "MemoryStore": "agentor.engine.store",
     "ModelSettings": "agentor.engine.models.settings",
     "NotHappened": "agentor.engine.policy",
+    "ObjectStore": "agentor.engine.store.objects",
+    "PostgresStore": "agentor.engine.store.postgres",
     "Redactor": "agentor.engine.redact",
     "RunResult": "agentor.engine.result",
     "SQLiteStore": "agentor.engine.store",
@@ -45,6 +49,8 @@ __all__ = [
     "MemoryStore",
     "ModelSettings",
     "NotHappened",
+    "ObjectStore",
+    "PostgresStore",
     "Redactor",
     "RunResult",
     "SQLiteStore",

@@ -17,6 +17,27 @@ settings.register_profile("agentor", deadline=None, suppress_health_check=[Healt
 settings.load_profile("agentor")
 
 
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The address of a real S3 server; it starts once, and only if a test asks for it."""
+    from servers import s3
+
+    if reason := s3.missing():
+        pytest.skip(reason)
+    with s3.server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A real PostgreSQL server; it starts once, and only if a test asks for it."""
+    from servers.postgres import postgres_or_skip
+
+    server = postgres_or_skip(fsync="off")  # no test here cuts the power
+    yield server
+    server.close()
+
+
 @pytest.fixture(autouse=True)
 def _imports_end_with_their_test() -> Iterator[None]:
     """LiteLLM's import on a thread must not meet the warning filters of another test."""

@@ -17,6 +17,8 @@ PUBLIC = [
     "MemoryStore",
     "ModelSettings",
     "NotHappened",
+    "ObjectStore",
+    "PostgresStore",
     "Redactor",
     "RunResult",
     "SQLiteStore",

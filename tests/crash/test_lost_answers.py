@@ -38,7 +38,9 @@ class LosesAnswers:
         return answered
 
 
-def run(folder: Path, place: str, at: int, durability: Any, act: str) -> tuple[Any, LosesAnswers]:
+def run(
+    folder: Path, place: str, at: int, durability: Any, act: str, run_id: str
+) -> tuple[Any, LosesAnswers]:
     @function_tool(on_crash="retry")
     def step(n: int) -> str:
         with (folder / "ledger").open("a") as ledger:
@@ -48,28 +50,28 @@ def run(folder: Path, place: str, at: int, durability: Any, act: str) -> tuple[A
     model = ScriptedModel([call("step", {"n": 1}), call("step", {"n": 2}), call("step", {"n": 3}), "done"])
     store = LosesAnswers(opened(place), at)
     agent = Agentor("a", model=model, tools=[step], store=store, durability=durability)
-    return (agent.run("go", run_id="r") if act == "run" else agent.resume("r")), store
+    return (agent.run("go", run_id=run_id) if act == "run" else agent.resume(run_id)), store
 
 
 @pytest.mark.parametrize("durability", ["best_effort", "strict"])
 def test_no_answer_that_is_lost_makes_a_record_or_a_tool_call_twice(
     tmp_path: Path, place: str, durability: str
 ) -> None:
-    _, store = run(tmp_path, place.replace("runs", "whole"), 0, durability, "run")
+    _, store = run(tmp_path, place, 0, durability, "run", "whole")
     for at in range(1, store.appends + 1):
         folder = tmp_path / str(at)
         folder.mkdir()
-        mine = place.replace("runs", f"runs-{at}")
+        run_id = f"r{at}"
         if durability == "strict":
             with pytest.raises(StoreError, match="timeout after success"):
-                run(folder, mine, at, durability, "run")
-            result, _ = run(folder, mine, 0, durability, "resume")
+                run(folder, place, at, durability, "run", run_id)
+            result, _ = run(folder, place, 0, durability, "resume", run_id)
         else:
-            result, _ = run(folder, mine, at, durability, "run")
+            result, _ = run(folder, place, at, durability, "run", run_id)
             assert len(result.store_errors) == 1
             assert result.durable is (at < store.appends)  # the next save takes along what may be lost
         assert (result.status, result.final_output) == ("completed", "done"), at
-        events = Settled(opened(mine)).load("r")
+        events = Settled(opened(place)).load(run_id)
         assert [e.seq for e in events] == list(range(len(events))), at
         assert [e.type for e in events if e.type == "generation"] == ["generation"] * 4, at
         assert [e.type for e in events if e.type == "tool_result"] == ["tool_result"] * 3, at
