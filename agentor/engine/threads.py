@@ -114,6 +114,7 @@ class BackgroundLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._inherited: list[asyncio.AbstractEventLoop | None] = []
 
     def run(self, work: Coroutine[Any, Any, T], *, method: str = "run", instead: str | None = None) -> T:
         """Run a coroutine there and wait for it. Ctrl-C cancels it, and waits for its cleanup.
@@ -168,7 +169,10 @@ class BackgroundLoop:
 
     def forget(self) -> None:
         """In a forked child: the parent's loop and thread are not ours."""
+        inherited = [*self._inherited, self._loop]
         self.__init__()  # type: ignore[misc]  # begins anew, lock included
+        # Were it collected, it would take the parent's sockets out of the selector that both have.
+        self._inherited = inherited
 
     def close(self) -> None:
         """Cancel what runs, and stop the loop, within a second."""

@@ -97,6 +97,8 @@ class StoreConformance:
         store.append_many("r", [result(0), result(1)])
         store.append_many("r", [result(1), result(2)])
         store.append_many("r", [result(0), result(1), result(2)])
+        store.append_many("s", [result(0), result(1), result(1), result(0), result(2)])
+        assert [e.seq for e in store.load("s")] == [0, 1, 2]
         with pytest.raises(Conflict):
             store.append_many("r", [result(2), result(3), result(1, "other")])
         with pytest.raises(Conflict):
@@ -288,6 +290,9 @@ class StoreConformance:
             store.fork("r", "f")
         with pytest.raises(RunNotFound):
             store.fork("nope", "g")
+        with pytest.raises(ValueError, match=f"no record {len(events)}"):
+            store.fork("r", "g", len(events))
+        assert list(store.load("g")) == []
 
     # --- reading along, and upkeep --------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from agentor.engine.events import Event, Fork, RunStart
@@ -54,14 +54,14 @@ class Lease(Protocol):
     @property
     def ttl_s(self) -> float | None: ...
 
-    def renew(self) -> None:
+    def renew(self) -> Awaitable[None] | None:
         """Another `ttl_s` seconds from now on.
 
         Raises:
             Fenced: the run has another holder.
         """
 
-    def release(self) -> None:
+    def release(self) -> Awaitable[None] | None:
         """Give it back; nothing happens where it is another one's already."""
 
 
@@ -177,8 +177,13 @@ def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Fork:
         src: The parent's id.
         events: The parent's whole log.
         at: The last copied seq; None for all of them.
+
+    Raises:
+        ValueError: the parent has no record `at`.
     """
     cut = len(events) if at is None else at + 1
+    if not 1 <= cut <= len(events):
+        raise ValueError(f"run {src!r} has no record {at}; its records are 0 to {len(events) - 1}")
     traces = [e.traceparent for e in events[:cut] if isinstance(e, RunStart) and e.traceparent]
     return Fork(
         forked_from=src,

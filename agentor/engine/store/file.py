@@ -20,6 +20,7 @@ from agentor.engine.store.disk import Disk, is_network, open_directory, read_all
 from agentor.engine.store.glance import glances
 from agentor.engine.store.lock import FileLease, lock, unlock
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
+from agentor.engine.store.records import without_repeats
 from agentor.engine.store.runlog import SUFFIX, Folder, RunLog, encode_all, keep_aside, sound_part
 from agentor.engine.store.summary import RunInfo
 from agentor.engine.store.upkeep import Upkeep
@@ -194,6 +195,7 @@ class FileStore(Upkeep):
         """
         if not events:
             return
+        events = without_repeats(events)
         with self._lock:
             while (log := self._current(run_id)) is not None:
                 with log.alone():
@@ -269,12 +271,11 @@ class FileStore(Upkeep):
             if not decoded.events:
                 raise RunNotFound(src, repr(self))
             cut = len(decoded.events) if at is None else at + 1
-            if not 1 <= cut <= len(decoded.events):
-                raise ValueError(f"run {src!r} has no record {at}")
+            event = fork_marker(src, decoded.events, at)
             copied = data[: decoded.ends[cut - 1]]
             if not copied.endswith(b"\n"):
                 copied += b"\n"
-            marker = numbered(fork_marker(src, decoded.events, at), cut, round(time.time(), 3))
+            marker = numbered(event, cut, round(time.time(), 3))
             if self._exists(self._name(dst) + SUFFIX):
                 raise RunExists(dst)
             self._create(dst, copied + codec.encode(marker, decoded.crcs[cut - 1])[0])

@@ -11,7 +11,7 @@ from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, fork_marker
 from agentor.engine.store.holder import FOREVER_S, Holder
 from agentor.engine.store.names import check_run_id
-from agentor.engine.store.records import check_repeats, events_of, placed, record, sound_records
+from agentor.engine.store.records import events_of, fresh, record, sound_records
 from agentor.engine.store.summary import RunInfo, advanced, epoch_of
 from agentor.engine.store.upkeep import Upkeep
 from agentor.errors import RunExists, RunNotFound
@@ -44,14 +44,10 @@ class MemoryStore(Upkeep):
         with self._lock:
             self._check(run_id, epoch)
             records = self._records.get(run_id, [])
-            events = placed(run_id, events, len(records))
-            check_repeats(
-                run_id, [e for e in events if (e.seq or 0) < len(records)], dict(enumerate(records))
-            )
-            new = [e for e in events if (e.seq or 0) >= len(records)]
+            new = fresh(run_id, events, len(records), dict(enumerate(records)))
             if new:
-                self._records[run_id] = [*records, *map(record, new)]
-            if epoch is None and (imported := epoch_of(new)):
+                self._records[run_id] = [*records, *(text for _, text in new)]
+            if epoch is None and (imported := epoch_of(event for event, _ in new)):
                 holder = self._holders.get(run_id, Holder())
                 self._holders[run_id] = replace(holder, epoch=max(holder.epoch, imported))
 

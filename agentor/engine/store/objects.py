@@ -18,7 +18,7 @@ from agentor.engine.store.objectsbatch import End, sound
 from agentor.engine.store.objectsbucket import Bucket, together
 from agentor.engine.store.objectslease import Claim, ObjectLease, claimed
 from agentor.engine.store.objectslog import TRIES, Logs
-from agentor.engine.store.records import check_repeats, placed, record, sound_records
+from agentor.engine.store.records import fresh, record, sound_records
 from agentor.engine.store.summary import RunInfo, epoch_of
 from agentor.engine.store.upkeep import AsyncUpkeep
 from agentor.errors import Conflict, CorruptLog, Fenced, RunExists, RunNotFound, StoreError
@@ -91,11 +91,10 @@ class ObjectStore(AsyncUpkeep):
         if epoch is not None and end.epoch > epoch:
             await self._check_claim(run_id, epoch)
             raise Fenced(run_id, f"this worker had epoch {epoch}, its log names epoch {end.epoch}")
-        events = placed(run_id, events, end.seq)
-        if repeated := [e for e in events if (e.seq or 0) < end.seq]:
-            stored = await self.load_from(run_id, min(e.seq or 0 for e in repeated))
-            check_repeats(run_id, repeated, {e.seq or 0: record(e) for e in stored})
-        new = events[len(repeated) :]
+        repeated = [e.seq for e in events if e.seq is not None and e.seq < end.seq]
+        stored = await self.load_from(run_id, min(repeated)) if repeated else []
+        known = {e.seq or 0: record(e) for e in stored}
+        new = [event for event, _ in fresh(run_id, events, end.seq, known)]
         named = epoch if epoch is not None else max(end.epoch, epoch_of(new))
         return not new or await self._logs.put(run_id, end, new, named)
 

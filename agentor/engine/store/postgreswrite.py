@@ -11,7 +11,7 @@ from agentor.engine.store.base import Write
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.postgrespool import Transaction
-from agentor.engine.store.records import check_repeats, placed, record
+from agentor.engine.store.records import fresh, placed
 from agentor.engine.store.summary import RunInfo, advanced, epoch_of
 from agentor.errors import AgentorError
 
@@ -96,19 +96,14 @@ class Row:
         run_id, following = self.info.run_id, self.info.records or 0
         if epoch is not None:
             self.check_held(epoch)
-        events, texts, fresh = placed(run_id, events, following), dict(self.stored), []
-        for event in events:
-            seq = event.seq or 0
-            if seq < following or seq in texts:
-                check_repeats(run_id, [event], texts)
-            else:
-                texts[seq] = record(event)
-                fresh.append(event)
-        self.stored = texts
-        self.new += fresh
-        self.info = advanced(self.info, fresh)
+        events = placed(run_id, events, following)
+        pairs = fresh(run_id, events, following, self.stored)
+        new = [event for event, _ in pairs]
+        self.stored.update((event.seq or 0, text) for event, text in pairs)
+        self.new += new
+        self.info = advanced(self.info, new)
         if epoch is None:
-            self.holder = replace(self.holder, epoch=max(self.holder.epoch, epoch_of(fresh)))
+            self.holder = replace(self.holder, epoch=max(self.holder.epoch, epoch_of(new)))
         return events
 
 

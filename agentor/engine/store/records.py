@@ -57,16 +57,34 @@ def placed(run_id: str, events: Sequence[Event], following: int) -> list[Event]:
     return out
 
 
-def check_repeats(run_id: str, repeated: Sequence[Event], stored: Mapping[int, str]) -> None:
-    """Refuse an event whose number is taken by another record.
+def fresh(
+    run_id: str, events: Sequence[Event], following: int, stored: Mapping[int, str]
+) -> list[tuple[Event, str]]:
+    """What a log with `following` records does not have yet of a batch: numbered events and their records.
+
+    Args:
+        stored: Those of the log's records whose numbers the batch repeats.
 
     Raises:
         RunExists: seq 0 of a run that begins otherwise.
-        Conflict: any other number.
+        Conflict: another record stands at a number, or one is skipped.
+        ValueError, TypeError: an event is no JSON.
     """
-    for event in repeated:
-        if stored.get(event.seq or 0) != record(event):
-            raise Conflict(run_id, event.seq) if event.seq else RunExists(run_id)
+    new: list[tuple[Event, str]] = []
+    for event in placed(run_id, events, following):
+        seq, text = event.seq or 0, record(event)
+        if seq == following + len(new):
+            new.append((event, text))
+        elif text != (stored.get(seq) if seq < following else new[seq - following][1]):
+            raise Conflict(run_id, seq) if seq else RunExists(run_id)
+    return new
+
+
+def without_repeats(events: Sequence[Event]) -> Sequence[Event]:
+    """The batch without the events that stand in it twice; others at a taken number stay."""
+    first: dict[int | None, Event] = {}
+    kept = [e for e in events if e.seq is None or first.setdefault(e.seq, e) is e or first[e.seq] != e]
+    return events if len(kept) == len(events) else kept
 
 
 def sound_records(run_id: str, rows: Sequence[tuple[int, str]], upto: int | None) -> list[Event]:

@@ -13,7 +13,7 @@ from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, Write, fork_marker
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
-from agentor.engine.store.records import check_repeats, events_of, placed, record, sound_records
+from agentor.engine.store.records import events_of, fresh, record, sound_records
 from agentor.engine.store.sqlitefile import SQLiteFile
 from agentor.engine.store.summary import RunInfo, advanced, epoch_of
 from agentor.engine.store.upkeep import Upkeep
@@ -119,7 +119,7 @@ class SQLiteStore(Upkeep):
                     try:
                         self._insert(db, write)
                         outcomes.append(None)
-                    except AgentorError as error:  # refused before anything was written
+                    except (AgentorError, ValueError, TypeError) as error:  # the latter: it is no JSON
                         outcomes.append(error)
         except sqlite3.Error as error:
             return [_store_error(write.run_id, self.path, error) for write in writes]
@@ -135,14 +135,15 @@ class SQLiteStore(Upkeep):
         if epoch is not None and (holder.epoch != epoch or holder.expires is None):
             raise holder.fenced(run_id, epoch)
         following = info.records or 0
-        events = placed(run_id, events, following)
-        if repeated := [e for e in events if (e.seq or 0) < following]:
+        stored: dict[int, str] = {}
+        if repeated := [e.seq for e in events if e.seq is not None and e.seq < following]:
             query = "SELECT seq, record FROM events WHERE run_id = ? AND seq BETWEEN ? AND ?"
-            stored = db.execute(query, (run_id, repeated[0].seq, max(e.seq or 0 for e in repeated)))
-            check_repeats(run_id, repeated, dict(stored.fetchall()))
-        if not (new := events[len(repeated) :]):
+            stored.update(db.execute(query, (run_id, min(repeated), max(repeated))).fetchall())
+        if not (pairs := fresh(run_id, events, following, stored)):
             return
-        db.executemany("INSERT INTO events VALUES (?, ?, ?)", [(run_id, e.seq, record(e)) for e in new])
+        rows = [(run_id, event.seq, text) for event, text in pairs]
+        db.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
+        new = [event for event, _ in pairs]
         info = advanced(info, new)
         epoch = holder.epoch if epoch is not None else max(holder.epoch, epoch_of(new))
         if row is None:
