@@ -155,7 +155,11 @@ class BackgroundLoop:
         loop = self._ensure()
         if loop is asyncio.get_running_loop():
             return await asyncio.shield(loop.create_task(work))
-        return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop)))
+        return await asyncio.shield(asyncio.wrap_future(self.start(work)))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine there, and wait for nothing."""
+        return asyncio.run_coroutine_threadsafe(work, self._ensure())
 
     def _ensure(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -13,7 +13,7 @@ from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, Store, Write, fork_marker
 from agentor.engine.store.group import Group
 from agentor.engine.store.summary import RunInfo, advanced
-from agentor.engine.threads import Worker, background
+from agentor.engine.threads import Worker
 from agentor.engine.transcript import Transcript, hydrate
 from agentor.errors import CorruptLog, RunExists, RunNotFound, StoreWarning
 
@@ -98,7 +98,7 @@ class Access:
             Fenced: the lease with this epoch is over.
         """
         if "append_group" in self._methods:
-            await background.call(self._group.add(Write(run_id, list(events), epoch), self._append_group))
+            await self._group.add(Write(run_id, list(events), epoch), self._append_group)
             return len(events)
         if "append_many" in self._methods:
             fence = (epoch,) if epoch is not None and self._fences else ()

@@ -14,8 +14,9 @@ from agentor.engine.store.names import check_run_id
 from agentor.engine.store.postgreslisten import Listener
 from agentor.engine.store.postgrespool import Connections, Transaction, is_about_data
 from agentor.engine.store.postgresschema import Schema
-from agentor.engine.store.postgreswrite import INFO, Rows, info_of, plain
+from agentor.engine.store.postgreswrite import INFO, Rows, info_of
 from agentor.engine.store.records import events_of, record, sound_records
+from agentor.engine.store.row import plain
 from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.store.upkeep import AsyncUpkeep
 from agentor.engine.threads import in_thread

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any  # a row's columns
 
-from agentor.engine.events import Event
 from agentor.engine.store.base import Write
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.postgrespool import Transaction
-from agentor.engine.store.records import fresh, placed
-from agentor.engine.store.summary import RunInfo, advanced, epoch_of
+from agentor.engine.store.row import HOLDER_COLUMNS, INFO_COLUMNS, Row, columns, plain
+from agentor.engine.store.summary import RunInfo
 from agentor.errors import AgentorError
 
 CHANNEL = "agentor"  # a notification's payload is the id of a run that has new records
 
-_INFO = ("run_id", "agent", "model", "status", "created_at", "updated_at", "records", "turns", "cost")
-_HOLDER = ("epoch", "owner", "host", "pid", "machine", "since", "expires")
 _TIMES = ("created_at", "updated_at", "since", "expires")
 _TYPES = {
     **dict.fromkeys(("created_at", "updated_at", "cost"), "float8"),
@@ -30,81 +26,18 @@ def _read(names: Iterable[str]) -> str:
     return ", ".join(f"extract(epoch FROM {n})::float8" if n in _TIMES else n for n in names)
 
 
-INFO, HOLDER = _read(_INFO), _read(_HOLDER)
-_SAVED = (*_INFO, "epoch")
+INFO, HOLDER = _read(INFO_COLUMNS), _read(HOLDER_COLUMNS)
+_SAVED = (*INFO_COLUMNS, "epoch")
 
 
 def info_of(row: Sequence[Any]) -> RunInfo:
     """From the columns `INFO`."""
-    return RunInfo(**dict(zip(_INFO, row, strict=True)))
+    return RunInfo(**dict(zip(INFO_COLUMNS, row, strict=True)))
 
 
 def holder_of(row: Sequence[Any]) -> Holder:
     """From the columns `HOLDER`."""
-    return Holder(**dict(zip(_HOLDER, row, strict=True)))
-
-
-def plain(text: str | None) -> str | None:
-    """A text that a column takes: PostgreSQL's have no NUL, and no half of a surrogate pair."""
-    return text and text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-
-
-@dataclass(slots=True)
-class Row:
-    """A run's row while it is locked, and what is to be written of it.
-
-    Attributes:
-        now: The database's clock, at about when the row was locked; None where there is no such row.
-        stored: Texts of records, those that were asked for and those to be written.
-        new: The events to be written.
-    """
-
-    info: RunInfo
-    holder: Holder
-    now: float | None
-    stored: dict[int, str] = field(default_factory=dict)
-    new: list[Event] = field(default_factory=list)
-
-    @property
-    def exists(self) -> bool:
-        return self.now is not None
-
-    def check_held(self, epoch: int) -> None:
-        """Refuse a worker whose lease is not the run's.
-
-        Raises:
-            Fenced: it was given back, or is another one's.
-        """
-        if self.holder.epoch != epoch or self.holder.expires is None:
-            raise self.holder.fenced(self.info.run_id, epoch)
-
-    def check_free(self, epoch: int | None) -> None:
-        """Refuse whoever wants the run while somebody else holds it.
-
-        Raises:
-            RunBusy: the caller, with this epoch or none, is not who holds it.
-        """
-        if self.holder.epoch != epoch and self.holder.holds(self.now or 0.0):
-            raise self.holder.busy(self.info.run_id)
-
-    def take(self, events: Sequence[Event], epoch: int | None) -> list[Event]:
-        """Add a batch, whole or not at all; gives its events with their numbers.
-
-        Raises:
-            Fenced, Conflict, RunExists: as `append_many`.
-        """
-        run_id, following = self.info.run_id, self.info.records or 0
-        if epoch is not None:
-            self.check_held(epoch)
-        events = placed(run_id, events, following)
-        pairs = fresh(run_id, events, following, self.stored)
-        new = [event for event, _ in pairs]
-        self.stored.update((event.seq or 0, text) for event, text in pairs)
-        self.new += new
-        self.info = advanced(self.info, new)
-        if epoch is None:
-            self.holder = replace(self.holder, epoch=max(self.holder.epoch, epoch_of(new)))
-        return events
+    return Holder(**dict(zip(HOLDER_COLUMNS, row, strict=True)))
 
 
 class Rows:
@@ -119,7 +52,7 @@ class Rows:
         self._lock = f"""
             SELECT {INFO}, {HOLDER}, extract(epoch FROM clock_timestamp())::float8 FROM {runs}
             WHERE run_id = ANY(%s::text[]) ORDER BY run_id FOR UPDATE"""
-        marks = (f"{n} = to_timestamp(%s)" if n in _TIMES else f"{n} = %s" for n in _HOLDER)
+        marks = (f"{n} = to_timestamp(%s)" if n in _TIMES else f"{n} = %s" for n in HOLDER_COLUMNS)
         self._hold = f"UPDATE {runs} SET {', '.join(marks)} WHERE run_id = %s"
         self._stored = f"""
             SELECT run_id, seq, record::text FROM {events}
@@ -153,13 +86,13 @@ class Rows:
         found = await transaction.fetch(self._lock, [sorted(run_ids)])
         rows = {run_id: Row(RunInfo(run_id=run_id), Holder(), None) for run_id in run_ids}
         for row in found:
-            info, holder = row[: len(_INFO)], row[len(_INFO) : -1]
+            info, holder = row[: len(INFO_COLUMNS)], row[len(INFO_COLUMNS) : -1]
             rows[row[0]] = Row(info_of(info), holder_of(holder), row[-1])
         return rows
 
     async def hold(self, transaction: Transaction, run_id: str, holder: Holder) -> None:
         """Write who holds a run."""
-        await transaction.execute(self._hold, [*_columns(holder, _HOLDER), run_id])
+        await transaction.execute(self._hold, [*columns(holder, HOLDER_COLUMNS), run_id])
 
     async def append(
         self, transaction: Transaction, writes: Sequence[Write]
@@ -191,28 +124,23 @@ class Rows:
             if event.seq is not None and event.seq < (rows[write.run_id].info.records or 0)
         }
         if wanted:
-            columns = [list(column) for column in zip(*wanted, strict=True)]
-            for run_id, seq, text in await transaction.fetch(self._stored, columns):
+            arrays = [list(column) for column in zip(*wanted, strict=True)]
+            for run_id, seq, text in await transaction.fetch(self._stored, arrays):
                 rows[run_id].stored[seq] = text
 
     async def save(self, transaction: Transaction, rows: Sequence[Row]) -> None:
         """Write what rows have new, and tell whoever follows those runs."""
         if not rows:
             return
-        infos = [(*_columns(row.info, _INFO), row.holder.epoch) for row in rows]
+        infos = [(*columns(row.info, INFO_COLUMNS), row.holder.epoch) for row in rows]
         events = [
             (row.info.run_id, event.seq, plain(event.type), event.at, row.stored[event.seq or 0])
             for row in rows
             for event in row.new
         ]
-        columns = [list(column) for column in zip(*events, strict=True)] or [[], [], [], [], []]
-        columns += [list(column) for column in zip(*infos, strict=True)]
-        await transaction.execute(self._save, columns)
-
-
-def _columns(values: RunInfo | Holder, names: Iterable[str]) -> list[Any]:
-    columns = [getattr(values, name) for name in names]
-    return [plain(value) if isinstance(value, str) else value for value in columns]
+        arrays = [list(column) for column in zip(*events, strict=True)] or [[], [], [], [], []]
+        arrays += [list(column) for column in zip(*infos, strict=True)]
+        await transaction.execute(self._save, arrays)
 
 
 def _refusal(write: Write) -> Exception | None:

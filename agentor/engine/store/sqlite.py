@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import replace
 from pathlib import Path
 
 from agentor.engine.events import Event, numbered
 from agentor.engine.store.base import Lease, Write, fork_marker
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
-from agentor.engine.store.records import events_of, fresh, record, sound_records
+from agentor.engine.store.records import events_of, record, sound_records
+from agentor.engine.store.row import HOLDER_COLUMNS, INFO_COLUMNS, Row, columns
 from agentor.engine.store.sqlitefile import SQLiteFile
-from agentor.engine.store.summary import RunInfo, advanced, epoch_of
+from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.store.upkeep import Upkeep
 from agentor.errors import AgentorError, RunExists, RunNotFound, StoreError, UnsupportedLog
 
@@ -35,8 +36,10 @@ _TABLES = """
     ) WITHOUT ROWID;
     CREATE TABLE damaged (run_id TEXT NOT NULL, repaired_at REAL NOT NULL, seq INTEGER, record TEXT);
 """
-_INFO = "run_id, agent, model, status, created_at, updated_at, records, turns, cost"
-_HOLDER = "epoch, owner, host, pid, machine, since, expires"
+_INFO = ", ".join(INFO_COLUMNS)
+_COLUMNS = ", ".join((*INFO_COLUMNS, *HOLDER_COLUMNS))
+_SELECT = f"SELECT {_COLUMNS} FROM runs WHERE run_id = ?"
+_REPLACE = f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split()))})"
 
 
 class SQLiteStore(Upkeep):
@@ -113,45 +116,31 @@ class SQLiteStore(Upkeep):
     def append_group(self, writes: Sequence[Write]) -> list[Exception | None]:
         """Save the batches of many runs in one transaction; what each one came to, in their order."""
         outcomes: list[Exception | None] = []
+        rows: dict[str, Row] = {}
         try:
             with self._file.write() as db:
                 for write in writes:
                     try:
-                        self._insert(db, write)
+                        self._take(db, rows, write)
                         outcomes.append(None)
                     except (AgentorError, ValueError, TypeError) as error:  # the latter: it is no JSON
                         outcomes.append(error)
+                _save(db, rows.values())
         except sqlite3.Error as error:
             return [_store_error(write.run_id, self.path, error) for write in writes]
         return outcomes
 
-    def _insert(self, db: sqlite3.Connection, write: Write) -> None:
+    def _take(self, db: sqlite3.Connection, rows: dict[str, Row], write: Write) -> None:
+        """Add a write to what is to be saved, or refuse it."""
         run_id, events, epoch = write
         check_run_id(run_id)
-        query = f"SELECT {_INFO}, {_HOLDER} FROM runs WHERE run_id = ?"
-        row = db.execute(query, (run_id,)).fetchone()
-        info = RunInfo(run_id=run_id) if row is None else RunInfo(**dict(zip(_FIELDS, row[:9], strict=True)))
-        holder = _holder(row and row[9:])
-        if epoch is not None and (holder.epoch != epoch or holder.expires is None):
-            raise holder.fenced(run_id, epoch)
-        following = info.records or 0
-        stored: dict[int, str] = {}
-        if repeated := [e.seq for e in events if e.seq is not None and e.seq < following]:
+        row = rows.get(run_id) or _row(db, run_id)
+        repeated = [e.seq for e in events if e.seq is not None and e.seq < (row.info.records or 0)]
+        if repeated and not row.new:
             query = "SELECT seq, record FROM events WHERE run_id = ? AND seq BETWEEN ? AND ?"
-            stored.update(db.execute(query, (run_id, min(repeated), max(repeated))).fetchall())
-        if not (pairs := fresh(run_id, events, following, stored)):
-            return
-        rows = [(run_id, event.seq, text) for event, text in pairs]
-        db.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
-        new = [event for event, _ in pairs]
-        info = advanced(info, new)
-        epoch = holder.epoch if epoch is not None else max(holder.epoch, epoch_of(new))
-        if row is None:
-            _put(db, info, Holder(epoch=epoch))
-        else:
-            update = "UPDATE runs SET agent = ?, model = ?, status = ?, created_at = ?, updated_at = ?"
-            update += ", records = ?, turns = ?, cost = ?, epoch = ? WHERE run_id = ?"
-            db.execute(update, (*astuple(info)[1:], epoch, run_id))
+            row.stored.update(db.execute(query, (run_id, min(repeated), max(repeated))).fetchall())
+        row.take(events, epoch)
+        rows[run_id] = row
 
     def load_from(self, run_id: str, seq: int) -> list[Event]:
         """The events from `seq` on.
@@ -181,7 +170,7 @@ class SQLiteStore(Upkeep):
             else:
                 found = (db.execute(f"{query} AND run_id = ?", (r,)).fetchone() for r in run_ids)
                 rows = [row for row in found if row is not None]
-        return [RunInfo(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
+        return [RunInfo(**dict(zip(INFO_COLUMNS, row, strict=True))) for row in rows]
 
     def fork(self, src: str, dst: str, at: int | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included, in one transaction.
@@ -196,15 +185,13 @@ class SQLiteStore(Upkeep):
         cut = len(parent) if at is None else at + 1
         marker = numbered(fork_marker(src, parent, at), cut, round(self._clock(), 3))
         with self._transaction(dst) as db:
-            query = f"SELECT records, {_HOLDER} FROM runs WHERE run_id = ?"
-            row = db.execute(query, (dst,)).fetchone()
-            if row is not None and row[0]:
+            row = _row(db, dst)
+            if row.info.records:
                 raise RunExists(dst)
             copied = "INSERT INTO events SELECT ?, seq, record FROM events WHERE run_id = ? AND seq < ?"
             db.execute(copied, (dst, src, cut))
-            db.execute("INSERT INTO events VALUES (?, ?, ?)", (dst, cut, record(marker)))
-            info = advanced(RunInfo(run_id=dst), [*parent[:cut], marker])
-            _put(db, info, _holder(row and row[1:]))
+            info = advanced(row.info, [*parent[:cut], marker])
+            _save(db, [replace(row, info=info, stored={cut: record(marker)}, new=[marker])])
 
     # --- removing and mending -------------------------------------------------------------------
 
@@ -216,7 +203,7 @@ class SQLiteStore(Upkeep):
             RunBusy: somebody holds it, who is not the caller with this `epoch`.
         """
         with self._transaction(run_id) as db:
-            self._free(db, run_id, epoch)
+            _row(db, run_id, self._clock()).check_free(epoch)
             for table in ("events", "damaged", "runs"):
                 gone = db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,)).rowcount
             if not gone:
@@ -236,7 +223,8 @@ class SQLiteStore(Upkeep):
             ValueError: nothing is damaged and no `upto` given, or a record up to it is damaged.
         """
         with self._transaction(run_id) as db:
-            self._free(db, run_id, None)
+            row = _row(db, run_id, self._clock())
+            row.check_free(None)
             query = "SELECT seq, record FROM events WHERE run_id = ? ORDER BY seq"
             rows = db.execute(query, (run_id,)).fetchall()
             if not rows:
@@ -246,16 +234,8 @@ class SQLiteStore(Upkeep):
             aside = "INSERT INTO damaged SELECT run_id, ?, seq, record FROM events WHERE run_id = ?"
             db.execute(aside, (now, run_id))
             db.execute("DELETE FROM events WHERE run_id = ? AND seq >= ?", (run_id, len(kept)))
-            query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
-            holder = _holder(db.execute(query, (run_id,)).fetchone())
-            _put(db, advanced(RunInfo(run_id=run_id), kept), holder)
+            _put(db, [replace(row, info=advanced(RunInfo(run_id=run_id), kept))])
         return f"{self.path}: SELECT * FROM damaged WHERE run_id = '{run_id}' AND repaired_at = {now}"
-
-    def _free(self, db: sqlite3.Connection, run_id: str, epoch: int | None) -> None:
-        query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
-        holder = _holder(db.execute(query, (run_id,)).fetchone())
-        if holder.epoch != epoch and holder.holds(self._clock()):
-            raise holder.busy(run_id)
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -268,14 +248,11 @@ class SQLiteStore(Upkeep):
         check_run_id(run_id)
         now = self._clock()
         with self._transaction(run_id) as db:
-            query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
-            before = _holder(db.execute(query, (run_id,)).fetchone())
-            if before.holds(now):
-                raise before.busy(run_id)
-            holder = Holder.here(before.epoch + 1, owner, now, ttl_s)
-            db.execute("INSERT OR IGNORE INTO runs (run_id) VALUES (?)", (run_id,))
-            names = _HOLDER.replace(",", " = ?,") + " = ?"
-            db.execute(f"UPDATE runs SET {names} WHERE run_id = ?", (*astuple(holder), run_id))
+            row = _row(db, run_id, now)
+            if row.holder.holds(now):
+                raise row.holder.busy(run_id)
+            holder = Holder.here(row.holder.epoch + 1, owner, now, ttl_s)
+            _put(db, [replace(row, holder=holder)])
         return SQLiteLease(self, run_id, holder.epoch, ttl_s)
 
 
@@ -293,33 +270,42 @@ class SQLiteLease:
             Fenced: the run has another holder.
             StoreError: SQLite cannot write.
         """
-        expires = self._store._clock() + self.ttl_s
         with self._store._transaction(self._run_id) as db:
-            where = "WHERE run_id = ? AND epoch = ? AND expires IS NOT NULL"
-            update = f"UPDATE runs SET expires = ? {where}"
-            if not db.execute(update, (expires, self._run_id, self.epoch)).rowcount:
-                query = f"SELECT {_HOLDER} FROM runs WHERE run_id = ?"
-                row = db.execute(query, (self._run_id,)).fetchone()
-                raise _holder(row).fenced(self._run_id, self.epoch)
+            row = _row(db, self._run_id)
+            row.check_held(self.epoch)
+            longer = replace(row.holder, expires=self._store._clock() + self.ttl_s)
+            _put(db, [replace(row, holder=longer)])
 
     def release(self) -> None:
         """Give it back; nothing happens where it is another one's already."""
         with self._store._transaction(self._run_id) as db:
-            about = (self._run_id, self.epoch)
-            db.execute("UPDATE runs SET expires = NULL WHERE run_id = ? AND epoch = ?", about)
+            row = _row(db, self._run_id)
+            if row.holder.epoch == self.epoch:
+                _put(db, [replace(row, holder=replace(row.holder, expires=None))])
 
 
-_FIELDS = _INFO.split(", ")
+def _row(db: sqlite3.Connection, run_id: str, now: float = 0.0) -> Row:
+    """What is known of a run; `now` is set where there is a row of it."""
+    found = db.execute(_SELECT, (run_id,)).fetchone()
+    if found is None:
+        return Row(RunInfo(run_id=run_id), Holder(), None)
+    info = dict(zip(INFO_COLUMNS, found, strict=False))
+    holder = dict(zip(HOLDER_COLUMNS, found[len(info) :], strict=True))
+    return Row(RunInfo(**info), Holder(**holder), now)
 
 
-def _holder(row: Sequence[object] | None) -> Holder:
-    return Holder(**dict(zip(_HOLDER.split(", "), row or (), strict=bool(row))))  # type: ignore[arg-type]  # as the columns are typed
+def _save(db: sqlite3.Connection, rows: Iterable[Row]) -> None:
+    changed = [row for row in rows if row.new]
+    records = [(row.info.run_id, e.seq, row.stored[e.seq or 0]) for row in changed for e in row.new]
+    db.executemany("INSERT INTO events VALUES (?, ?, ?)", records)
+    _put(db, changed)
 
 
-def _put(db: sqlite3.Connection, info: RunInfo, holder: Holder) -> None:
-    values = (*astuple(info), *astuple(holder))
-    marks = ", ".join("?" * len(values))
-    db.execute(f"INSERT OR REPLACE INTO runs ({_INFO}, {_HOLDER}) VALUES ({marks})", values)
+def _put(db: sqlite3.Connection, rows: Iterable[Row]) -> None:
+    """Write the rows as they are."""
+    db.executemany(
+        _REPLACE, [(*columns(row.info, INFO_COLUMNS), *columns(row.holder, HOLDER_COLUMNS)) for row in rows]
+    )
 
 
 def _store_error(run_id: str, path: Path, error: sqlite3.Error) -> StoreError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any  # the fields that change
 
 from agentor.engine.events import Event, Fork, Generation, Interrupted, RunEnd, RunStart, ToolCall, ToolResult
 
@@ -34,32 +35,31 @@ class RunInfo:
 
 def advanced(info: RunInfo, events: Iterable[Event]) -> RunInfo:
     """The summary after more events; their numbers say where they stand."""
+    new: dict[str, Any] = {}
+    status, records, created_at = info.status, info.records or 0, info.created_at
     for event in events:
-        info = replace(
-            info,
-            created_at=event.at if info.created_at is None else info.created_at,
-            updated_at=event.at if event.at is not None else info.updated_at,
-            records=(info.records or 0) + 1 if event.seq is None else event.seq + 1,
-        )
+        records = records + 1 if event.seq is None else event.seq + 1
+        if event.at is not None:
+            created_at = event.at if created_at is None else created_at
+            new["updated_at"] = event.at
         if isinstance(event, RunStart):
-            info = replace(
-                info,
-                agent=event.agent or info.agent,
-                model=event.model or info.model,
-                status="running",
-                cost=None,
-            )
+            status = "running"
+            new["agent"] = event.agent or new.get("agent", info.agent)
+            new["model"] = event.model or new.get("model", info.model)
+            new["cost"] = None
         elif isinstance(event, RunEnd):
-            turns = info.turns if event.turns is None else event.turns
-            info = replace(info, status=event.status, cost=event.cost, turns=turns)
+            status = event.status
+            new["cost"] = event.cost
+            if event.turns is not None:
+                new["turns"] = event.turns
         elif isinstance(event, Interrupted):
-            info = replace(info, status="interrupted")
+            status = "interrupted"
+            new["cost"] = None
         elif isinstance(event, Generation | ToolCall | ToolResult):
-            info = replace(info, turns=event.turn)
-        elif isinstance(event, Fork):
-            # A fork is the way out of a poisoned run.
-            info = replace(info, status="running" if info.status == "poisoned" else info.status)
-    return info
+            new["turns"] = event.turn
+        elif isinstance(event, Fork) and status == "poisoned":
+            status = "running"  # a fork is the way out of a poisoned run
+    return replace(info, status=status, records=records, created_at=created_at, **new)
 
 
 def epoch_of(events: Iterable[Event], epoch: int = 0) -> int:
