@@ -3,13 +3,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: help demo test check crash-sweep record bench
+.PHONY: help demo test check crash-sweep soak record bench
 
 help:
 	@echo "make demo         kill a run, resume it, fork it: no key, no network"
 	@echo "make test         the tests"
 	@echo "make check        ruff, mypy and the tests"
 	@echo "make crash-sweep  kill a run of 20 turns x 3 tools at every file operation (minutes)"
+	@echo "make soak         ten minutes of random kills on every store, races and stops of 200 rounds (AGENTOR_SOAK_S)"
 	@echo "make record       record the cassettes anew: providers with a key, else emulators and a local model"
 	@echo "make bench        size and cost per turn"
 
@@ -33,9 +34,16 @@ check: $(STAMP)
 crash-sweep: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 -m sweep tests/crash
 
+soak: $(STAMP)
+	$(BIN)/python -m pytest -rP -m soak tests/crash
+	AGENTOR_STORE_EXAMPLES=10000 $(BIN)/python -m pytest -q tests/contract/test_store_machine.py
+
 record: $(STAMP)
 	$(BIN)/python tests/record.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/linear.py
 	$(BIN)/python benchmarks/imports.py
+	$(BIN)/python benchmarks/listing.py
+	$(BIN)/python benchmarks/group_commit.py sqlite
+	$(BIN)/python benchmarks/group_commit.py postgres

@@ -16,6 +16,7 @@ from agentor.testing.cassettes import cassette
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+STORES = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
 PROVIDERS = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
 
 
@@ -53,6 +54,19 @@ def test_the_documented_run_of_a_real_model_replays(
     assert printed[0] == "  get_weather('London') runs"
     assert printed[1] == printed[2]  # the resume calls nothing
     assert printed[1].startswith("completed | The weather in London is sunny")
+
+
+def test_the_documented_upkeep_runs_and_the_documented_store_conforms(tmp_path: Path) -> None:
+    upkeep, store, test = re.findall(r"```python\n(.*?)```", STORES, flags=re.DOTALL)
+    for name, text in (("upkeep.py", upkeep), ("my_store.py", store), ("test_my_store.py", test)):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_my_store.py"]
+    for arguments in ([sys.executable, "upkeep.py"], command):
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(arguments, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+    assert "this store has no 'lease', which is optional" in done.stdout
 
 
 def test_the_readme_names_both_commands() -> None:
