@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -18,8 +19,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from servers import s3
 
-from agentor import FileStore, MemoryStore, SQLiteStore
+from agentor import FileStore, MemoryStore, ObjectStore, PostgresStore, SQLiteStore
 from agentor.engine.events import Event
 from agentor.errors import Conflict, Fenced, RunBusy, RunExists, RunNotFound
 from agentor.testing.samples import result
@@ -32,6 +34,8 @@ EXAMPLES = int(os.environ.get("AGENTOR_STORE_EXAMPLES", "500"))  # of each machi
 class Machine(RuleBasedStateMachine):
     """Two workers on one place: append, repeat, reopen, fork, lease, steal, delete, repair."""
 
+    can_expire = False
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="agentor-machine-"))
@@ -43,6 +47,13 @@ class Machine(RuleBasedStateMachine):
 
     def open(self) -> Any:
         raise AssertionError("each machine opens its own")
+
+    def expire(self, run: str) -> None:
+        """Let the time of this run's lease be over, and of no other."""
+        self.now += 31.0
+        for other, lease in self.leases.items():
+            if other != run:
+                lease.renew()
 
     # --- the log --------------------------------------------------------------------------------
 
@@ -111,14 +122,11 @@ class Machine(RuleBasedStateMachine):
         lease.release()
         self.old.setdefault(run, []).append(lease.epoch)
 
-    @precondition(lambda self: any(lease.ttl_s for lease in self.leases.values()))
+    @precondition(lambda self: self.can_expire and self.leases)
     @rule(data=st.data())
     def steal(self, data: Any) -> None:
         run = data.draw(st.sampled_from(sorted(self.leases)))
-        self.now += 31.0
-        for other, lease in self.leases.items():
-            if other != run:
-                lease.renew()
+        self.expire(run)
         late = self.leases[run]
         self.leases[run] = self.store.lease(run, "thief", 30.0)
         self.old.setdefault(run, []).append(late.epoch)
@@ -191,6 +199,8 @@ class FileMachine(Machine):
 
 
 class SQLiteMachine(Machine):
+    can_expire = True
+
     def open(self) -> Any:
         return SQLiteStore(self.folder / "runs.db", clock=lambda: self.now)
 
@@ -203,8 +213,43 @@ class MemoryMachine(Machine):
 
 @pytest.mark.parametrize("machine", [FileMachine, SQLiteMachine, MemoryMachine])
 def test_any_order_of_operations_keeps_the_store_true(machine: type[Machine]) -> None:
+    drive(machine, EXAMPLES)
+
+
+def test_any_order_of_operations_keeps_postgres_true(postgres_server: Any) -> None:
+    dsn = postgres_server.new_database()
+    store = PostgresStore(dsn)
+
+    class PostgresMachine(Machine):
+        can_expire = True
+
+        def open(self) -> Any:
+            if not hasattr(self, "begun"):
+                self.begun = True
+                asyncio.run(store.list_runs())  # the tables are there
+                postgres_server.sql(dsn, "TRUNCATE agentor_runs, agentor_events, agentor_damaged")
+            return store  # opening another one is a matter of other tests
+
+        def expire(self, run: str) -> None:
+            ended = "UPDATE agentor_runs SET expires = clock_timestamp() WHERE run_id = %s"
+            postgres_server.sql(dsn, ended, run)
+
+    drive(PostgresMachine, EXAMPLES // 8)
+    asyncio.run(store.aclose())
+
+
+def test_any_order_of_operations_keeps_an_object_store_true(s3_endpoint: str) -> None:
+    class ObjectMachine(Machine):
+        def open(self) -> Any:
+            self.url = getattr(self, "url", None) or s3.fresh_url()
+            return ObjectStore(self.url, **s3.options(s3_endpoint))
+
+    drive(ObjectMachine, EXAMPLES // 20)
+
+
+def drive(machine: type[Machine], examples: int) -> None:
     checks = list(HealthCheck)
     rules = settings(
-        max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=checks
+        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=checks
     )
     run_state_machine_as_test(machine, settings=rules)
