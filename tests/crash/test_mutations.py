@@ -68,10 +68,16 @@ MUTATIONS = {
         "tests/contract/test_store_contract.py",
     ),
     "the epoch of a lease": (
-        "engine/store/sqlite.py",
-        "if epoch is not None and (holder.epoch != epoch or holder.expires is None):",
+        "engine/store/row.py",
+        "if self.holder.epoch != epoch or self.holder.expires is None:",
         "if False:",
         "tests/crash/test_leases.py",
+    ),
+    "the fence in an object store's log": (
+        "engine/store/objects.py",
+        "if epoch is not None and end.epoch > epoch:",
+        "if False:",
+        "tests/contract/test_objects.py",
     ),
 }
 
