@@ -35,7 +35,7 @@ crash-sweep: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 -m sweep tests/crash
 
 soak: $(STAMP)
-	$(BIN)/python -m pytest -rP -m soak tests/crash
+	$(BIN)/python -m pytest -rP -m soak tests
 	AGENTOR_STORE_EXAMPLES=10000 $(BIN)/python -m pytest -q tests/contract/test_store_machine.py
 
 record: $(STAMP)

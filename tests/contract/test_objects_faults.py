@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -226,6 +227,34 @@ async def test_a_short_outage_is_waited_out_and_a_longer_one_is_named(place: Pla
     place.between.reset()
     await store.append_many("r", [result(1)], lease.epoch)
     assert len(await place.past().load("r")) == 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("durability", ["strict", "best_effort"])
+async def test_a_run_outlives_a_minute_of_503_in_its_middle(place: Place, durability: str) -> None:
+    began: list[float] = []
+
+    def plan(request: Request) -> Fault:
+        if request.is_write and "00000002-" in request.path and not began:
+            began.append(time.monotonic())
+        return 503 if began and time.monotonic() < began[0] + 60.0 else None
+
+    place.between.reset(plan)
+    work = Work()
+    agent = work.agent(place.through(patience_s=10.0), durability)
+    if durability == "strict":
+        with pytest.raises(StoreError, match="resume the run"):
+            await agent.arun("go", run_id="r")
+    else:
+        assert (await agent.arun("go", run_id="r")).status == "completed"
+    calls = Counter(work.calls)
+    await asyncio.sleep(max(0.0, began[0] + 60.0 - time.monotonic()))  # an outage has a length, no condition
+    result = await work.agent(place.through()).aresume("r")
+    assert (result.status, result.durable) == ("completed", True)
+    assert all(n <= 2 for n in work.calls.values())  # what was not saved when the store went may run again
+    saved = [e for e in result.events if isinstance(e, ToolResult)]
+    assert len(saved) == 2
+    assert calls[1] >= 1
 
 
 async def test_what_no_repeat_can_mend_is_said_at_once(place: Place) -> None:
