@@ -20,6 +20,7 @@ from agentor import Agentor, RunResult
 from agentor.errors import RunBusy
 from agentor.testing.settled import Settled
 
+POINTS = 14  # of the sleeper's run
 SLEEPER = str(Path(__file__).with_name("sleeper.py"))
 
 
@@ -40,7 +41,7 @@ def log_of(place: str) -> list[str]:
 def test_the_run_has_the_points_that_the_others_stop_at(tmp_path: Path) -> None:
     with start(tmp_path, f"file:{tmp_path}/runs", 0) as sleeper:
         out, err = sleeper.communicate()
-    assert (out.strip(), err) == ("14", "")
+    assert (out.strip(), err) == (str(POINTS), "")
 
 
 @pytest.mark.parametrize("point", [1, 2, 4, 5, 9, 13])
@@ -51,7 +52,7 @@ def test_a_stopped_worker_does_nothing_more_once_another_one_took_over(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("point", range(1, 15))
+@pytest.mark.parametrize("point", range(1, POINTS + 1))
 def test_a_worker_stopped_anywhere_does_nothing_more(tmp_path: Path, place: str, point: int) -> None:
     taken_over(tmp_path, place, point)
 
@@ -73,7 +74,7 @@ def taken_over(folder: Path, place: str, point: int) -> None:
         mine = agent(folder, place, Points(0))
         started = bool(log_of(place))
         if place.startswith("file:"):  # its lock is the kernel's: nobody takes it from a living process
-            if started:
+            if started and point < POINTS:  # at the last one the run is over
                 with pytest.raises(RunBusy, match="held by a"):
                     mine.resume("r")
             sleeper.send_signal(signal.SIGCONT)
@@ -86,7 +87,7 @@ def taken_over(folder: Path, place: str, point: int) -> None:
         log, ledger = log_of(place), (folder / "ledger").read_text()
         sleeper.send_signal(signal.SIGCONT)
         _, err = sleeper.communicate(timeout=60)
-        assert "Fenced" in err or (not started and "RunExists" in err) or point == 14, err
+        assert "Fenced" in err or (not started and "RunExists" in err) or point == POINTS, err
         assert log_of(place) == log
         assert (folder / "ledger").read_text() == ledger
         assert max(Counter(ledger.split()).values()) <= 2  # twice: it was in flight, and is on_crash="retry"
