@@ -40,14 +40,17 @@ class WrongThread(AgentorError, RuntimeError):
 
 
 class StoreError(AgentorError):
-    """A store could not do what was asked; `run_id` names the run, `reason` the cause."""
+    """A store could not do what was asked: `run_id` names the run, `reason` the cause.
 
-    def __init__(self, run_id: str, reason: str) -> None:
+    `run_id` is None where it is about no single run.
+    """
+
+    def __init__(self, run_id: str | None, reason: str) -> None:
         super().__init__(run_id, reason)  # pickle rebuilds the error from these
         self.run_id, self.reason = run_id, reason
 
     def __str__(self) -> str:
-        return f"run {self.run_id!r}: {self.reason}"
+        return self.reason if self.run_id is None else f"run {self.run_id!r}: {self.reason}"
 
 
 class RunNotFound(StoreError, KeyError):
@@ -67,7 +70,7 @@ class RunExists(StoreError, ValueError):
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id, "already exists")
 
-    def __reduce__(self) -> tuple[type[RunExists], tuple[str]]:
+    def __reduce__(self) -> tuple[type[RunExists], tuple[str | None]]:
         return type(self), (self.run_id,)
 
     def __str__(self) -> str:
@@ -105,10 +108,12 @@ class RunBusy(StoreError):
             since = time.strftime(" since %Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
         end = "its lock is freed at its death"
         if self.expires is not None:
-            end = time.strftime("its lease ends at %H:%M:%S UTC at the latest", time.gmtime(self.expires))
+            end = time.strftime(
+                "its lease ends at %H:%M:%S UTC unless it is renewed", time.gmtime(self.expires)
+            )
         return (
-            f"run {self.run_id!r} is held by {holder}{place}{since}; wait until it ends (wait_s=), or end "
-            f"that process: {end}"
+            f"run {self.run_id!r} is held by {holder}{place}{since}; wait for it "
+            f"(`resume(run_id, wait_s=...)`), or end that process: {end}"
         )
 
 
@@ -139,7 +144,7 @@ class CorruptLog(StoreError):
         place = f"record {self.record}" + ("" if self.offset is None else f", byte {self.offset}")
         return (
             f"the log of run {self.run_id!r} is damaged at {place}: {self.reason}; nothing was changed. "
-            "Restore the file from a copy, or fork the run at an earlier record"
+            "Restore a copy, or keep what is sound: `store.repair(run_id)`, which sets the log as it is aside"
         )
 
 
@@ -165,7 +170,7 @@ class Fenced(StoreError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} is another worker's now: {self.reason}; nothing more was started or "
+            f"this worker holds run {self.run_id!r} no longer: {self.reason}; nothing more was started or "
             "written here. Resume the run to see how it goes on"
         )
 
@@ -174,7 +179,8 @@ class UnsupportedLog(StoreError):
     """A log was written by a newer agentor whose meaning this version cannot know."""
 
     def __str__(self) -> str:
-        return f"run {self.run_id!r} cannot be read by this version: {self.reason}; upgrade agentor"
+        what = "the store" if self.run_id is None else f"run {self.run_id!r}"
+        return f"{what} cannot be read by this version: {self.reason}; upgrade agentor"
 
 
 class UnsafePath(StoreError):

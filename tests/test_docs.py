@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,10 @@ def test_the_documented_upkeep_runs_and_the_documented_store_conforms(tmp_path: 
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         done = subprocess.run(arguments, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+    statements = re.findall(r"```sql\n(.*?)```", STORES, flags=re.DOTALL)[0].split(";")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+        for statement in statements:
+            db.execute(statement)
     assert "passed" in done.stdout
     assert "this store has no 'lease', which is optional" in done.stdout
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from agentor.engine import codec, strictjson
 from agentor.engine.events import Event, Generation, ToolCall
-from agentor.engine.store import Store
+from agentor.engine.store import FileStore
 from agentor.engine.transcript import hydrate
 from agentor.errors import RunNotFound
 
 
-def export_lines(store: Store, run_id: str, *, full: bool) -> Iterator[str]:
+def export_lines(store: FileStore, run_id: str, *, full: bool) -> Iterator[str]:
     """One JSON text per event.
 
     Raises:

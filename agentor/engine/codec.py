@@ -22,11 +22,20 @@ def encode(event: Event, crc: int) -> tuple[bytes, int]:
     Args:
         crc: The checksum of the record before; 0 for the first.
     """
+    return seal(body(event), crc)
+
+
+def body(event: Event) -> bytes:
+    """The record without its checksum."""
     data = event.to_dict()
     data.pop("crc", None)  # the one key that is ours: an event read from a raw line may carry it
-    body = strictjson.dump_bytes(data)
-    crc = zlib.crc32(body, crc)
-    return body[:-1] + _KEY + b'%08x"}\n' % crc, crc
+    return strictjson.dump_bytes(data)
+
+
+def seal(record: bytes, crc: int) -> tuple[bytes, int]:
+    """`encode`, of a record's `body`."""
+    crc = zlib.crc32(record, crc)
+    return record[:-1] + _KEY + b'%08x"}\n' % crc, crc
 
 
 @dataclass(slots=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any  # a store's methods may be sync or async
 
-from agentor.engine.events import Event, Fork, RunEnd, RunStart
+from agentor.engine.events import Fork, RunEnd, RunStart
 from agentor.engine.store.follow import follow
 from agentor.errors import (
     Conflict,
@@ -22,7 +21,7 @@ from agentor.errors import (
 )
 from agentor.testing.killed import Killed
 from agentor.testing.samples import every_kind, result, whole_run
-from agentor.testing.settled import Settled, access_of, settle
+from agentor.testing.settled import Settled, access_of, follow_while, settle
 
 try:
     import pytest
@@ -42,11 +41,13 @@ class StoreConformance:
                 return functools.partial(MyStore, tmp_path / "runs")
 
     `open_store` is called without arguments, again and again, also in other processes (it must be
-    picklable for that); each call opens the same, at first empty, place. Methods may be sync or async.
+    picklable for that); each call opens the same, at first empty, place. `shared = False` says that a
+    store keeps nothing beyond one object; then it gives that object again. Methods may be sync or async.
     What a store does not have is skipped, and the reason says which capability is missing. A store
     whose files can be torn may have `tear`.
     """
 
+    shared = True  # False: what one object keeps, no other one sees (a store in memory)
     tear: Callable[[Any, str], None] | None = None  # (store, run id): half of a record at the log's end
 
     @pytest.fixture
@@ -73,8 +74,6 @@ class StoreConformance:
         for run_id in ids:
             store.append(run_id, result(0, run_id))
         again = Settled(open_store())
-        if not again.list_runs():
-            pytest.skip("this store keeps nothing beyond one object of it")
         assert sorted(again.list_runs()) == sorted(ids)
         assert [e.result for run_id in ids for e in again.load(run_id)] == ids
 
@@ -98,7 +97,13 @@ class StoreConformance:
         store.append_many("r", [result(1), result(2)])
         store.append_many("r", [result(0), result(1), result(2)])
         store.append_many("s", [result(0), result(1), result(1), result(0), result(2)])
-        assert [e.seq for e in store.load("s")] == [0, 1, 2]
+        store.append_many("s", [result(None), result(3)])
+        assert [e.seq for e in store.load("s")] == [0, 1, 2, 3]
+        with pytest.raises(RunExists):
+            store.append_many("t", [result(0), result(0, "other")])
+        with pytest.raises(Conflict, match="another record"):
+            store.append_many("s", [result(4), result(4, "other")])
+        assert (list(store.load("t")), len(store.load("s"))) == ([], 4)
         with pytest.raises(Conflict):
             store.append_many("r", [result(2), result(3), result(1, "other")])
         with pytest.raises(Conflict):
@@ -145,7 +150,7 @@ class StoreConformance:
             store.append(run_id, result(0))
 
     def test_ids_that_only_need_encoding_come_back_as_they_were(self, store: Settled) -> None:
-        ids = ["Order 42", "order 42", "Größe", "a.b", "A*B?", "e\u0301", "\u00e9"]
+        ids = ["Order 42", "order 42", "Größe", "a.b", "A*B?", "it's 100%", "e\u0301", "\u00e9"]
         for run_id in ids:
             store.append(run_id, result(0, run_id))
         assert sorted(store.list_runs()) == sorted(ids)
@@ -199,7 +204,7 @@ class StoreConformance:
         store.append_many("r", [result(0)], old.epoch)
         if old.ttl_s is None:  # the kernel's: it ends with its holder, or when it is given back
             old.release()
-        new = _taken(other, "r")
+        new = other.taken("r", WAIT_S)
         other.append_many("r", [result(1)], new.epoch)
         with pytest.raises(Fenced):
             store.append_many("r", [result(2)], old.epoch)
@@ -216,7 +221,7 @@ class StoreConformance:
         with self._worker(open_store, "hold", "r", 1.0) as worker:
             held = worker.said()
             worker.kill()
-        lease = _taken(store, "r")
+        lease = store.taken("r", WAIT_S)
         assert lease.epoch > held
         store.append_many("r", [result(0)], lease.epoch)
         lease.release()
@@ -250,7 +255,7 @@ class StoreConformance:
             store.append("r", event)
         with self._worker(open_store, "fork", "r", 0) as worker:
             worker.said()
-            threading.Event().wait(moment_s)  # where in the fork the kill falls is left to chance
+            time.sleep(moment_s)  # where in the fork the kill falls is left to chance
             worker.kill()
         branch = Settled(open_store()).load("branch")
         if branch:
@@ -301,10 +306,10 @@ class StoreConformance:
     ) -> None:
         events = whole_run()
         store.append("r", events[0])
-        followed = asyncio.run(_follow_while(store, Settled(open_store()), events))
+        followed = settle(follow_while(store, Settled(open_store()), events, WAIT_S))
         assert followed == (events, events[2:])
         with pytest.raises(RunNotFound):
-            asyncio.run(_first(follow(access_of(store), "nope", 0)))
+            settle(anext(follow(access_of(store), "nope", 0)))
 
     def test_a_run_is_described_by_its_ends(self, store: Settled) -> None:
         store.needs("describe")
@@ -349,46 +354,31 @@ class StoreConformance:
         with pytest.raises(RunNotFound):
             store.repair("nope", 0)
 
+    def test_ids_with_quotes_are_repaired_and_deleted_as_others(self, store: Settled) -> None:
+        store.needs("repair")
+        store.needs("delete")
+        odd = "x' OR true --"
+        for run_id in ("r", odd):
+            for event in whole_run():
+                store.append(run_id, event)
+        store.repair("r", 2)
+        store.repair(odd, 3)
+        assert (len(store.load("r")), len(store.load(odd))) == (3, 4)
+        store.delete(odd)
+        assert sorted(store.list_runs()) == ["r"]
+
     # --- helpers --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _worker(self, open_store: OpenStore, act: str, run_id: str, number: float) -> Iterator[Killed]:
+        if not self.shared:
+            pytest.skip("no other process sees what this store keeps (`shared = False`)")
         with contextlib.ExitStack() as stack:
             try:
                 worker = stack.enter_context(Killed(open_store, act, run_id, number))
-            except Exception as error:  # whatever the parts of `open_store` raise when they are pickled
-                pytest.skip(f"no other process can be given `open_store`: {error!r}")
+            except (AttributeError, TypeError, ValueError) as error:  # what pickling raises
+                pytest.fail(f"`open_store` must be picklable (functools.partial, not a lambda): {error!r}")
             yield worker
-
-
-def _taken(store: Settled, run_id: str) -> Any:
-    until = time.monotonic() + WAIT_S
-    while True:
-        try:
-            return store.lease(run_id, "bob", 30.0)
-        except RunBusy:
-            if time.monotonic() > until:
-                raise
-            threading.Event().wait(0.05)  # the time of a lease can only be waited for
-
-
-async def _follow_while(
-    writer: Settled, reader: Settled, events: list[Event]
-) -> tuple[list[Event], list[Event]]:
-    got: list[Event] = []
-    async with asyncio.timeout(WAIT_S):
-        access = access_of(reader if await access_of(reader).exists("r") else writer)
-        async for event in follow(access, "r", 0):
-            got.append(event)
-            if len(got) < len(events):
-                await access_of(writer).append("r", [events[len(got)]])
-        late = [event async for event in follow(access, "r", 2)]
-    return got, late
-
-
-async def _first(events: Any) -> Event:
-    first: Event = await anext(events)
-    return first
 
 
 __all__ = ["StoreConformance"]

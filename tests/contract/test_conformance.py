@@ -33,6 +33,8 @@ class TestSQLiteStore(StoreConformance):
 
 
 class TestMemoryStore(StoreConformance):
+    shared = False
+
     @pytest.fixture
     def open_store(self) -> Callable[[], Any]:
         one = MemoryStore()

@@ -17,6 +17,7 @@ from agentor.errors import ModelError
 USER = [{"role": "user", "content": "x"}]
 STREAMED = [s for s in SCENARIOS if s.name in ("parallel-calls-streamed", "one-call-streamed")]
 OFFSETS = 24  # of each kind in each stream; their places change from run to run of the suite
+STATUSES = {400, 401, 403, 404, 413, 422, 429}  # byte counts that stand in an error's text, and read as these
 
 
 def body_of(scenario: Scenario) -> str:
@@ -40,7 +41,8 @@ async def test_a_stream_cut_at_any_byte_is_lost_or_whole(scenario: Scenario, bro
     data = text.encode()
     whole = await answer(scenario, Reply(text))
     seed = random.randrange(10**6)
-    for offset in sorted(random.Random(seed).sample(range(1, len(data)), OFFSETS)):
+    offsets = {*random.Random(seed).sample(range(1, len(data)), OFFSETS), *(STATUSES if broken else ())}
+    for offset in sorted(offset for offset in offsets if offset < len(data)):
         cut: Any = Reply(text, cut=offset) if broken else Reply(data[:offset].decode("utf-8", "ignore"))
         try:
             got = await answer(scenario, cut)

@@ -20,6 +20,8 @@ class TestObjectStoreOnS3(StoreConformance):
 
 
 class TestObjectStoreInMemory(StoreConformance):
+    shared = False
+
     @pytest.fixture
     def open_store(self) -> Callable[[], Any]:
         one = ObjectStore("memory://")

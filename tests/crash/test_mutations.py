@@ -68,8 +68,8 @@ MUTATIONS = {
         "tests/contract/test_store_contract.py",
     ),
     "the epoch of a lease": (
-        "engine/store/row.py",
-        "if self.holder.epoch != epoch or self.holder.expires is None:",
+        "engine/store/holder.py",
+        "if self.epoch != epoch or self.expires is None:",
         "if False:",
         "tests/crash/test_leases.py",
     ),

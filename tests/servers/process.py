@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -33,10 +34,16 @@ def started(
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody uses just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """As many different ones."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for free in held:
+            free.bind(("127.0.0.1", 0))
+        return [free.getsockname()[1] for free in held]
 
 
 def scratch(name: str, user: str | None) -> Path:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
+import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any  # options of a store
+
+from servers.process import free_ports, started
 
 KEY, SECRET = "testkey", "testsecret"
 BUCKET = "runs"
@@ -28,7 +28,6 @@ _IDENTITY = {
     "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
     "actions": ["Admin", "Read", "Write", "List"],
 }
-_PR_SET_PDEATHSIG = 1
 
 
 def missing() -> str | None:
@@ -76,32 +75,19 @@ def _weed() -> str | None:
 def _process(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
     (folder / "ids.json").write_text(json.dumps({"identities": [_IDENTITY]}))
     (folder / "data").mkdir()
-    ports = _free_ports(8)
+    ports = free_ports(8)
     names = ("s3.port", "filer.port", "master.port", "volume.port")
     names = (*names, *(f"{name}.grpc" for name in names))
     command = [str(_weed()), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += ["-s3", f"-s3.config={folder / 'ids.json'}", "-master.volumeSizeLimitMB=64", "-volume.max=20"]
     command += ["-s3.iam=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false"]
     command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, preexec_fn=_die_with_parent)
+    process = started(command, folder, None, signal.SIGKILL)
     try:
         yield process, ports[0], ports[1]
     finally:
         process.kill()  # nothing in it is kept
         process.wait()
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for free in held:
-            free.bind(("127.0.0.1", 0))
-        return [free.getsockname()[1] for free in held]
 
 
 def _wait_for(process: subprocess.Popen[bytes], url: str) -> None:
@@ -128,5 +114,5 @@ def _until(process: subprocess.Popen[bytes], act: Callable[[], None]) -> None:
             error.close()
         except OSError:
             pass
-        threading.Event().wait(0.1)  # another process's start can only be waited for
+        time.sleep(0.1)  # another process's start can only be waited for
     raise RuntimeError("weed did not start in time")

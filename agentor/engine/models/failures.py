@@ -62,6 +62,7 @@ _BROKEN_ENDS = {  # a provider's word for an end that is no answer
     "error",
     "network_error",
 }
+_BROKEN_CONNECTION = {"ReadError", "RemoteProtocolError", "ClientPayloadError", "ContentLengthError"}
 _WRAPPING = re.compile(r"^(litellm\.\w+: )+(\w+: )?((\w+Exception|\w+Error)( \w+Error)?( - |: ))*")
 _NO_JSON = re.compile("Error converting to valid response|Empty or invalid response from LLM")
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low")
@@ -85,6 +86,9 @@ def as_model_error(error: Exception, model: str, *, streaming: bool, said: str |
     original = getattr(error, "original_exception", None)
     if isinstance(original, Exception) and _never_began(error, original, status):
         return as_model_error(original, model, streaming=False)
+    if streaming and any(type(e).__name__ in _BROKEN_CONNECTION for e in chain):
+        text = f"the answer broke off: {said or _text(error)}"  # LiteLLM reads statuses out of such texts
+        return _make(error, model, "LostStream", text, retryable=True, status=None)
     if names[0] in _LOST or (streaming and not hasattr(error, "status_code") and "OSError" not in names):
         text = f"the answer broke off: {said or _text(error)}"
         return _make(error, model, "LostStream", text, retryable=True, status=status)

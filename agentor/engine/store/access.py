@@ -9,8 +9,8 @@ from typing import Any  # a store's method may be sync or async
 from weakref import WeakKeyDictionary
 
 from agentor.engine import codec
-from agentor.engine.events import Event, numbered
-from agentor.engine.store.base import Lease, Store, Write, fork_marker
+from agentor.engine.events import Event
+from agentor.engine.store.base import LEASE_S, Lease, Store, Write, fork_marker
 from agentor.engine.store.group import Group
 from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.threads import Worker
@@ -27,7 +27,7 @@ _CAPABILITIES = (
     "lease",
     "describe",
     "delete",
-    "repair",
+    "follow",
 )
 
 
@@ -62,19 +62,18 @@ class Access:
             if callable(getattr(store, name, None)) and not _is_outdated(store, name)
         }
         self.name = type(store).__name__
-        directory = getattr(store, "directory", None)
-        self.where = self.name if directory is None else f"{self.name}({str(directory)!r})"
+        self.where = self.name if type(store).__repr__ is object.__repr__ else repr(store)
         self._fork_takes_at = "fork" in self._methods and _takes(store.fork, "src", "dst", 0)  # type: ignore[attr-defined]  # it has one
         many = self._methods.get("append_many")
         self._fences = many is not None and _takes(many, "run", [], 1)
-        self._lease_s = float(getattr(store, "lease_s", 30.0))
+        self._lease_s = float(getattr(store, "lease_s", LEASE_S))
         shared = _shared(store)
         self._worker, self._group = shared.worker, shared.group
         self._warned: set[str] = set()
 
-    def can(self, capability: str) -> bool:
-        """True if the store has this optional method."""
-        return capability in self._methods
+    def method(self, capability: str) -> Callable[..., Any] | None:
+        """The store's own method of this name; None where it has none."""
+        return self._methods.get(capability)
 
     async def call(self, function: Callable[..., Any], *args: object) -> Any:
         """A method of the store, or of one of its leases, sync or async; sync ones on the store's thread."""
@@ -175,21 +174,9 @@ class Access:
         Raises:
             TypeError: the store cannot.
         """
-        await self._call(self._needed("delete"), run_id, epoch)
-
-    async def repair(self, run_id: str, upto: int | None) -> str:
-        """As `SupportsRepair`.
-
-        Raises:
-            TypeError: the store cannot.
-        """
-        kept: str = await self._call(self._needed("repair"), run_id, upto)
-        return kept
-
-    def _needed(self, capability: str) -> str:
-        if capability not in self._methods:
-            raise TypeError(f"{self.name} has no method {capability!r}")
-        return capability
+        if "delete" not in self._methods:
+            raise TypeError(f"{self.name} has no method 'delete'")
+        await self._call("delete", run_id, epoch)
 
     async def fork(self, src: str, dst: str, at: int | None, parent: list[Event]) -> None:
         """Copy a run up to `at` under a new id, marker included.
@@ -205,14 +192,13 @@ class Access:
             raise RunNotFound(src, self.where)
         if await self.exists(dst):
             raise RunExists(dst)
-        copied = parent if at is None else parent[: at + 1]
         marker = fork_marker(src, parent, at)
         if at is None and "fork" in self._methods:
             await self._call("fork", src, dst)
         else:
-            for event in copied:
+            for event in parent[: marker.seq]:
                 await self._call("append", dst, event)
-        await self._call("append", dst, numbered(marker, len(copied), copied[-1].at, dst))
+        await self._call("append", dst, marker)
 
 
 def _read(run_id: str, events: list[Event]) -> tuple[list[Event], Transcript]:

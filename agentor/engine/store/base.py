@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-from agentor.engine.events import Event, Fork, RunStart
+from agentor.engine.events import Event, Fork, RunStart, numbered
 from agentor.engine.store.summary import RunInfo
 
+LEASE_S = 30.0  # how long a silent worker keeps a run, unless a store's `lease_s` says otherwise
 
-@runtime_checkable
+
 class Store(Protocol):
     """An append-only log of events per run: all that a custom store must have.
 
@@ -18,27 +20,28 @@ class Store(Protocol):
     ones run on a thread of the store's own, one at a time.
     """
 
-    def append(self, run_id: str, event: Event) -> None: ...
+    def append(self, run_id: str, event: Event) -> Awaitable[None] | None: ...
 
-    def load(self, run_id: str) -> list[Event]: ...
+    def load(self, run_id: str) -> Awaitable[list[Event]] | list[Event]: ...
 
-    def list_runs(self) -> list[str]: ...
+    def list_runs(self) -> Awaitable[list[str]] | list[str]: ...
 
 
-@runtime_checkable
 class SupportsAppendMany(Protocol):
     """One durable batch, idempotent by `seq`: equal events twice are one record.
 
+    An event without a `seq` gets the next one. `names.check_run_id` says which ids to refuse.
+
     Raises:
+        InvalidRunId: the id cannot name a run.
         Conflict: another record stands at one of the numbers, or a number is skipped.
         RunExists: the batch begins a run (seq 0) whose log exists with other content.
         StoreError: nothing, or a prefix of the batch, was written; the same call may be repeated.
     """
 
-    def append_many(self, run_id: str, events: Sequence[Event]) -> None: ...
+    def append_many(self, run_id: str, events: Sequence[Event]) -> Awaitable[None] | None: ...
 
 
-@runtime_checkable
 class Lease(Protocol):
     """The right to be a run's only writer.
 
@@ -65,18 +68,21 @@ class Lease(Protocol):
         """Give it back; nothing happens where it is another one's already."""
 
 
-@runtime_checkable
 class SupportsLease(Protocol):
     """One writer a run; appends under a lease name its epoch, and the store itself checks that.
+
+    `ttl_s` is the store's attribute `lease_s`, or `LEASE_S` where it has none.
 
     Raises:
         RunBusy: from `lease`: somebody else holds the run.
         Fenced: from `append_many` with an `epoch`: the lease with this epoch is over.
     """
 
-    def lease(self, run_id: str, owner: str, ttl_s: float) -> Lease: ...
+    def lease(self, run_id: str, owner: str, ttl_s: float) -> Awaitable[Lease] | Lease: ...
 
-    def append_many(self, run_id: str, events: Sequence[Event], epoch: int | None = None) -> None: ...
+    def append_many(
+        self, run_id: str, events: Sequence[Event], epoch: int | None = None
+    ) -> Awaitable[None] | None: ...
 
 
 class Write(NamedTuple):
@@ -87,20 +93,21 @@ class Write(NamedTuple):
     epoch: int | None = None
 
 
-@runtime_checkable
 class SupportsAppendGroup(Protocol):
     """Writes to many runs in one durable act, each of them whole or refused by itself (group commit).
 
-    Gives, for each write in its order, None or the error that `append_many` would raise.
+    Gives, for each write in its order, None or the error that `append_many` would raise. The same run
+    may come several times; its writes count in their order.
 
     Raises:
         StoreError: the store could do none of them; the same call may be repeated.
     """
 
-    def append_group(self, writes: Sequence[Write]) -> Sequence[Exception | None]: ...
+    def append_group(
+        self, writes: Sequence[Write]
+    ) -> Awaitable[Sequence[Exception | None]] | Sequence[Exception | None]: ...
 
 
-@runtime_checkable
 class SupportsFork(Protocol):
     """Copy a run up to record `at` (all of it where None) and add the marker: whole or not at all.
 
@@ -112,24 +119,21 @@ class SupportsFork(Protocol):
         RunExists: `dst` has a log.
     """
 
-    def fork(self, src: str, dst: str, at: int | None = None) -> None: ...
+    def fork(self, src: str, dst: str, at: int | None = None) -> Awaitable[None] | None: ...
 
 
-@runtime_checkable
 class SupportsLoadFrom(Protocol):
     """The events of a run from `seq` on, without reading the whole log where that can be avoided."""
 
-    def load_from(self, run_id: str, seq: int) -> list[Event]: ...
+    def load_from(self, run_id: str, seq: int) -> Awaitable[list[Event]] | list[Event]: ...
 
 
-@runtime_checkable
 class SupportsFollow(Protocol):
     """A run's events from a number on, then each one as it is saved, until the run has ended."""
 
     def follow(self, run_id: str, from_seq: int = 0) -> AsyncIterator[Event]: ...
 
 
-@runtime_checkable
 class SupportsDescribe(Protocol):
     """Status, times, turns and cost of runs, without reading whole logs.
 
@@ -137,10 +141,9 @@ class SupportsDescribe(Protocol):
         run_ids: Those runs, in this order; unknown ones are left out. None: all runs, by id.
     """
 
-    def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]: ...
+    def describe(self, run_ids: Sequence[str] | None = None) -> Awaitable[list[RunInfo]] | list[RunInfo]: ...
 
 
-@runtime_checkable
 class SupportsDelete(Protocol):
     """Remove a run: whole or not at all.
 
@@ -152,10 +155,9 @@ class SupportsDelete(Protocol):
         RunBusy: somebody else holds it.
     """
 
-    def delete(self, run_id: str, epoch: int | None = None) -> None: ...
+    def delete(self, run_id: str, epoch: int | None = None) -> Awaitable[None] | None: ...
 
 
-@runtime_checkable
 class SupportsRepair(Protocol):
     """Cut a log behind a record, and keep the log as it was aside.
 
@@ -167,11 +169,11 @@ class SupportsRepair(Protocol):
         ValueError: the records up to `upto` are not all sound.
     """
 
-    def repair(self, run_id: str, upto: int | None = None) -> str: ...
+    def repair(self, run_id: str, upto: int | None = None) -> Awaitable[str] | str: ...
 
 
-def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Fork:
-    """The last record of a fork's copied part, without its number.
+def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Event:
+    """The last record of a fork's copied part; its number is how many records are copied.
 
     Args:
         src: The parent's id.
@@ -185,12 +187,13 @@ def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Fork:
     if not 1 <= cut <= len(events):
         raise ValueError(f"run {src!r} has no record {at}; its records are 0 to {len(events) - 1}")
     traces = [e.traceparent for e in events[:cut] if isinstance(e, RunStart) and e.traceparent]
-    return Fork(
+    marker = Fork(
         forked_from=src,
         parent_seq=cut - 1,
         parent_trace=traces[-1] if traces else None,
         calls=_ran_after(events, cut) or None,
     )
+    return numbered(marker, cut, round(time.time(), 3))
 
 
 def _ran_after(events: Sequence[Event], cut: int) -> dict[str, str]:

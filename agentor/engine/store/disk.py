@@ -159,20 +159,31 @@ def _drop_leftovers(disk: Disk, name: str, inode: int, directory: int) -> None:
 
 
 def open_directory(path: Path, disk: Disk) -> int:
-    """Create the folder (0700) and its parents, durably, and open it."""
+    """Create the folder (0700) and its parents, durably, and open it.
+
+    Raises:
+        UnsafePath: something else stands there, or it may not be made.
+    """
     missing = []
     step = path
     while not step.exists():
         missing.append(step)
         step = step.parent
-    for folder in reversed(missing):
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:
-            continue  # another process was faster
-        parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            disk.sync_directory(parent)
-        finally:
-            os.close(parent)
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in reversed(missing):
+            _make(folder, disk)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (NotADirectoryError, PermissionError) as error:
+        raise UnsafePath(None, f"{path} cannot be used as a folder: {error.strerror}") from None
+
+
+def _make(folder: Path, disk: Disk) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return  # another process was faster
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        disk.sync_directory(parent)
+    finally:
+        os.close(parent)

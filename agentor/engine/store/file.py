@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Literal
 
 from agentor.engine import codec
-from agentor.engine.events import Event, numbered
+from agentor.engine.events import Event
 from agentor.engine.store.base import Lease, fork_marker
 from agentor.engine.store.disk import Disk, is_network, open_directory, read_all, temporary_prefix, write_all
 from agentor.engine.store.glance import glances
 from agentor.engine.store.lock import FileLease, lock, unlock
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
-from agentor.engine.store.records import without_repeats
-from agentor.engine.store.runlog import SUFFIX, Folder, RunLog, encode_all, keep_aside, sound_part
+from agentor.engine.store.records import fresh
+from agentor.engine.store.runlog import SUFFIX, Folder, RunLog, keep_aside, sealed, sound_part
 from agentor.engine.store.summary import RunInfo
 from agentor.engine.store.upkeep import Upkeep
 from agentor.errors import CorruptLog, Fenced, RunExists, RunNotFound, StoreError, StoreWarning, UnsafePath
@@ -69,7 +69,7 @@ class FileStore(Upkeep):
         kind = self._disk.file_system(fd)
         if is_network(kind) and not network:
             raise UnsafePath(
-                "*",
+                None,
                 f"{self.directory} is on a network file system ({kind}), where a lock may not hold and a "
                 "flush may not flush; use a local folder, PostgresStore or ObjectStore, or network=True",
             )
@@ -195,7 +195,6 @@ class FileStore(Upkeep):
         """
         if not events:
             return
-        events = without_repeats(events)
         with self._lock:
             while (log := self._current(run_id)) is not None:
                 with log.alone():
@@ -209,7 +208,7 @@ class FileStore(Upkeep):
                 raise StoreError(
                     run_id, f"{self.path(run_id)} is gone, {events[0].seq} records with it; restore it"
                 )
-            self._create(run_id, encode_all(run_id, events, 0, 0)[0])
+            self._create(run_id, sealed(fresh(run_id, events, 0, {}), 0)[0])
 
     def _current(self, run_id: str) -> RunLog | None:
         """The run's log, read again where somebody else wrote to it; None where there is none."""
@@ -270,12 +269,11 @@ class FileStore(Upkeep):
             decoded, data = self._read(src)
             if not decoded.events:
                 raise RunNotFound(src, repr(self))
-            cut = len(decoded.events) if at is None else at + 1
-            event = fork_marker(src, decoded.events, at)
+            marker = fork_marker(src, decoded.events, at)
+            cut = marker.seq or 0
             copied = data[: decoded.ends[cut - 1]]
             if not copied.endswith(b"\n"):
                 copied += b"\n"
-            marker = numbered(event, cut, round(time.time(), 3))
             if self._exists(self._name(dst) + SUFFIX):
                 raise RunExists(dst)
             self._create(dst, copied + codec.encode(marker, decoded.crcs[cut - 1])[0])

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from agentor.engine.events import Event
 from agentor.engine.store.access import Access
-from agentor.engine.store.base import SupportsFollow
-from agentor.errors import RunNotFound
+from agentor.errors import RunNotFound, StoreError
+
+_CHECK_EVERY = 8  # looks that find nothing, after which it is asked whether the run is still there
 
 Wait = Callable[[bool], Awaitable[None]]  # True: there was something new just now
 
@@ -17,6 +18,8 @@ async def followed(
     access: Access, run_id: str, from_seq: int, wait: Wait | None = None
 ) -> AsyncIterator[Event]:
     """The events from `from_seq` on, until a `run_end` is the last one.
+
+    A run that was interrupted has not ended: it is followed until somebody resumes and finishes it.
 
     Args:
         wait: Returns when it is worth to look again; None looks again and again, more seldom while
@@ -32,7 +35,7 @@ async def followed(
     if not events and not await access.exists(run_id):
         raise RunNotFound(run_id, access.where)
     last, events = events[:1], events[from_seq - start :]
-    seq = from_seq
+    seq, looks = from_seq, 0
     while True:
         for event in events:
             yield event
@@ -41,6 +44,15 @@ async def followed(
             return
         await wait(bool(events))
         events = await access.load_from(run_id, seq)
+        looks = 0 if events else looks + 1
+        if looks % _CHECK_EVERY == _CHECK_EVERY - 1 and not await access.load_from(run_id, max(0, seq - 1)):
+            await _raise_gone(access, run_id)
+
+
+async def _raise_gone(access: Access, run_id: str) -> None:
+    if not await access.exists(run_id):
+        raise RunNotFound(run_id, access.where)
+    raise StoreError(run_id, "its log was cut while it was followed; follow it again from where it ends now")
 
 
 class Pauses:
@@ -58,6 +70,5 @@ class Pauses:
 
 def follow(access: Access, run_id: str, from_seq: int) -> AsyncIterator[Event]:
     """The store's own `follow` where it has one, else `followed`."""
-    if isinstance(access.store, SupportsFollow):
-        return access.store.follow(run_id, from_seq)
-    return followed(access, run_id, from_seq)
+    own: Callable[[str, int], AsyncIterator[Event]] | None = access.method("follow")
+    return followed(access, run_id, from_seq) if own is None else own(run_id, from_seq)

@@ -60,6 +60,24 @@ class Holder:
             return False
         return False
 
+    def check_held(self, run_id: str, epoch: int) -> None:
+        """Refuse a worker whose lease, with this epoch, is over.
+
+        Raises:
+            Fenced: it was given back, or another worker has the run.
+        """
+        if self.epoch != epoch or self.expires is None:
+            raise self.fenced(run_id, epoch)
+
+    def check_free(self, run_id: str, now: float, epoch: int | None = None) -> None:
+        """Refuse whoever wants the run while somebody else holds it.
+
+        Raises:
+            RunBusy: the caller, with this epoch or none, is not who holds it.
+        """
+        if self.epoch != epoch and self.holds(now):
+            raise self.busy(run_id)
+
     def busy(self, run_id: str) -> RunBusy:
         """The error for whoever wants the run meanwhile."""
         ends = None if self.expires == FOREVER_S else self.expires

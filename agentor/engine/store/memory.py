@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentor.engine.events import Event, numbered
+from agentor.engine.events import Event
 from agentor.engine.store.base import Lease, fork_marker
 from agentor.engine.store.holder import FOREVER_S, Holder
 from agentor.engine.store.names import check_run_id
@@ -26,7 +26,6 @@ class MemoryStore(Upkeep):
     def __init__(self) -> None:
         self._records: dict[str, list[str]] = {}
         self._holders: dict[str, Holder] = {}
-        self._damaged: list[tuple[str, list[str]]] = []
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -42,13 +41,14 @@ class MemoryStore(Upkeep):
         """
         check_run_id(run_id)
         with self._lock:
-            self._check(run_id, epoch)
+            if epoch is not None:
+                self._holder(run_id).check_held(run_id, epoch)
             records = self._records.get(run_id, [])
             new = fresh(run_id, events, len(records), dict(enumerate(records)))
             if new:
                 self._records[run_id] = [*records, *(text for _, text in new)]
             if epoch is None and (imported := epoch_of(event for event, _ in new)):
-                holder = self._holders.get(run_id, Holder())
+                holder = self._holder(run_id)
                 self._holders[run_id] = replace(holder, epoch=max(holder.epoch, imported))
 
     def load_from(self, run_id: str, seq: int) -> list[Event]:
@@ -81,9 +81,8 @@ class MemoryStore(Upkeep):
                 raise RunNotFound(src, repr(self))
             if dst in self._records:
                 raise RunExists(dst)
-            cut = len(parent) if at is None else at + 1
-            marker = numbered(fork_marker(src, parent, at), cut, round(time.time(), 3))
-            self._records[dst] = [*self._records[src][:cut], record(marker)]
+            marker = fork_marker(src, parent, at)
+            self._records[dst] = [*self._records[src][: marker.seq], record(marker)]
 
     def delete(self, run_id: str, epoch: int | None = None) -> None:
         """Forget a run.
@@ -93,24 +92,23 @@ class MemoryStore(Upkeep):
             RunBusy: somebody holds it, who is not the caller with this `epoch`.
         """
         with self._lock:
-            self._free_or_mine(run_id, epoch)
+            self._holder(run_id).check_free(run_id, 0.0, epoch)
             if self._records.pop(run_id, None) is None:
                 raise RunNotFound(run_id, repr(self))
 
     def repair(self, run_id: str, upto: int | None = None) -> str:
-        """Cut a run behind record `upto`; what it was stays in memory.
+        """Cut a run behind record `upto`; what is cut off is gone, as nothing here is kept.
 
         Raises:
             RunNotFound, RunBusy: as `delete`.
             ValueError: no `upto` given, and nothing is damaged.
         """
         with self._lock:
-            self._free_or_mine(run_id, None)
+            self._holder(run_id).check_free(run_id, 0.0)
             records = self._records.get(run_id, [])
             if not records:
                 raise RunNotFound(run_id, repr(self))
             kept = sound_records(run_id, list(enumerate(records)), upto)
-            self._damaged.append((run_id, records))
             self._records[run_id] = records[: len(kept)]
             return repr(self)
 
@@ -124,22 +122,13 @@ class MemoryStore(Upkeep):
         """
         check_run_id(run_id)
         with self._lock:
-            before = self._holders.get(run_id, Holder())
-            if before.expires is not None:
-                raise before.busy(run_id)
-            epoch = before.epoch + 1
+            self._holder(run_id).check_free(run_id, 0.0)
+            epoch = self._holder(run_id).epoch + 1
             self._holders[run_id] = Holder.here(epoch, owner, time.time(), FOREVER_S)
         return _MemoryLease(self, run_id, epoch)
 
-    def _check(self, run_id: str, epoch: int | None) -> None:
-        holder = self._holders.get(run_id, Holder())
-        if epoch is not None and (holder.epoch != epoch or holder.expires is None):
-            raise holder.fenced(run_id, epoch)
-
-    def _free_or_mine(self, run_id: str, epoch: int | None) -> None:
-        holder = self._holders.get(run_id, Holder())
-        if holder.expires is not None and holder.epoch != epoch:
-            raise holder.busy(run_id)
+    def _holder(self, run_id: str) -> Holder:
+        return self._holders.get(run_id, Holder())
 
 
 class _MemoryLease:
@@ -150,7 +139,7 @@ class _MemoryLease:
 
     def renew(self) -> None:
         with self._store._lock:
-            self._store._check(self._run_id, self.epoch)
+            self._store._holder(self._run_id).check_held(self._run_id, self.epoch)
 
     def release(self) -> None:
         with self._store._lock:

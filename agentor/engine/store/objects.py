@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any  # options are obstore's
 
-from agentor.engine.events import Event, numbered
+from agentor.engine.events import Event
 from agentor.engine.store import objectslease
-from agentor.engine.store.base import fork_marker
+from agentor.engine.store.base import LEASE_S, fork_marker
 from agentor.engine.store.follow import Pauses, followed
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
 from agentor.engine.store.objectsbatch import End, sound
@@ -24,7 +23,6 @@ from agentor.engine.store.upkeep import AsyncUpkeep
 from agentor.errors import Conflict, CorruptLog, Fenced, RunExists, RunNotFound, StoreError
 
 _UNSURE = ".unsure"  # beside a run's folder: look whether it has records before you list it
-_UPKEEP_S = 30.0
 
 
 class ObjectStore(AsyncUpkeep):
@@ -50,7 +48,7 @@ class ObjectStore(AsyncUpkeep):
         StoreError: obstore refuses the address or an option.
     """
 
-    def __init__(self, url: str, *, lease_s: float = 30.0, **options: Any) -> None:
+    def __init__(self, url: str, *, lease_s: float = LEASE_S, **options: Any) -> None:
         self.lease_s = lease_s
         self._bucket = Bucket(url, options)
         self._logs = Logs(self._bucket)
@@ -149,13 +147,12 @@ class ObjectStore(AsyncUpkeep):
         parent = await self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
-        cut = len(parent) if at is None else at + 1
-        marker = numbered(fork_marker(src, parent, at), cut, round(time.time(), 3))
+        marker = fork_marker(src, parent, at)
         for _ in range(TRIES):
             end = await self._logs.end(dst)
             if end.seq:
                 raise RunExists(dst)
-            if await self._logs.put(dst, end, [*parent[:cut], marker], end.epoch):
+            if await self._logs.put(dst, end, [*parent[: marker.seq], marker], end.epoch):
                 return
         raise StoreError(dst, f"{TRIES} other writers were faster; nothing was saved: try again")
 
@@ -251,8 +248,7 @@ class ObjectStore(AsyncUpkeep):
         holder = claim.holder
         if holder.expires is None or holder.is_dead():
             return
-        if holder.holds(await self._bucket.now(run_id)):
-            raise holder.busy(run_id)
+        holder.check_free(run_id, await self._bucket.now(run_id))
 
     async def _fence(self, run_id: str, before: Claim, end: End, mine: Claim) -> None:
         """Put an empty object where the worker before would write, unless it gave its lease back."""
@@ -274,8 +270,7 @@ class ObjectStore(AsyncUpkeep):
 
     async def _check_claim(self, run_id: str, epoch: int) -> None:
         holder = (await objectslease.look(self._bucket, run_id)).holder
-        if holder.epoch != epoch or holder.expires is None:
-            raise holder.fenced(run_id, epoch)
+        holder.check_held(run_id, epoch)
 
     def _over(self, run_id: str, epoch: int) -> None:
         if self._held.get(run_id) == epoch:
@@ -288,7 +283,7 @@ class ObjectStore(AsyncUpkeep):
         if epoch is not None and holder.epoch == epoch and holder.expires is not None:
             yield epoch
             return
-        lease = await self.lease(run_id, owner, _UPKEEP_S)
+        lease = await self.lease(run_id, owner, self.lease_s)
         try:
             yield lease.epoch
         finally:

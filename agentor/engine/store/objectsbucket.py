@@ -73,7 +73,7 @@ class _Process:
     with_threads: int | None = None
 
     @classmethod
-    def check(cls, run_id: str) -> None:
+    def check(cls, run_id: str | None) -> None:
         """Raise in a forked child, where each request would wait for ever."""
         if cls.with_threads is None:
             cls.with_threads = os.getpid()
@@ -110,7 +110,7 @@ class Bucket:
         try:
             self._store = from_url(url, **options)
         except (BaseError, ValueError) as error:
-            raise StoreError("*", f"cannot open {self.name}: {self._cause(error)}") from None
+            raise StoreError(None, f"cannot open {self.name}: {self._cause(error)}") from None
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Bucket:
             found = await obstore.list_with_delimiter_async(self._store)
             return list(found["common_prefixes"]), [each["path"] for each in found["objects"]]
 
-        return await self._insist("*", "list the runs", act)
+        return await self._insist(None, "list the runs", act)
 
     async def has_folder(self, run_id: str, folder: str) -> bool:
         """True if something is below it, also if that is a folder without objects, which some stores keep."""
@@ -213,7 +213,7 @@ class Bucket:
     # --- patience -------------------------------------------------------------------------------
 
     async def _insist(
-        self, run_id: str, what: str, act: Callable[[], Awaitable[T]], size_bytes: int = 0
+        self, run_id: str | None, what: str, act: Callable[[], Awaitable[T]], size_bytes: int = 0
     ) -> T:
         _Process.check(run_id)
         allowance_s = size_bytes / _BYTES_PER_S
@@ -236,7 +236,7 @@ class Bucket:
             await asyncio.sleep(wait_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _failure(self, run_id: str, what: str, error: Exception, way: str) -> StoreError:
+    def _failure(self, run_id: str | None, what: str, error: Exception, way: str) -> StoreError:
         return StoreError(
             run_id, f"{self.name} could not {what}: {self._cause(error)} ({way}, resume the run)"
         )

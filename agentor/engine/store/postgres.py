@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from agentor.engine.events import Event, numbered
-from agentor.engine.store.base import Write, fork_marker
+from agentor.engine.events import Event
+from agentor.engine.store.base import LEASE_S, Write, fork_marker
 from agentor.engine.store.follow import followed
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
@@ -16,7 +16,7 @@ from agentor.engine.store.postgrespool import Connections, Transaction, is_about
 from agentor.engine.store.postgresschema import Schema
 from agentor.engine.store.postgreswrite import INFO, Rows, info_of
 from agentor.engine.store.records import events_of, record, sound_records
-from agentor.engine.store.row import plain
+from agentor.engine.store.row import kept_aside, plain
 from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.store.upkeep import AsyncUpkeep
 from agentor.engine.threads import in_thread
@@ -54,7 +54,7 @@ class PostgresStore(AsyncUpkeep):
         self,
         dsn: str,
         *,
-        lease_s: float = 30.0,
+        lease_s: float = LEASE_S,
         schema: str | None = None,
         connections: int = 4,
         timeout_s: float = 10.0,
@@ -131,15 +131,15 @@ class PostgresStore(AsyncUpkeep):
     async def list_runs(self) -> list[str]:
         """The ids of all runs, sorted."""
         query = f"SELECT run_id FROM {self._tables}agentor_runs WHERE records > 0 ORDER BY run_id"
-        return [run_id for (run_id,) in await self._database.read("*", query, [])]
+        return [run_id for (run_id,) in await self._database.read(None, query, [])]
 
     async def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]:
         """Each run at a glance."""
         query = f"SELECT {INFO} FROM {self._tables}agentor_runs WHERE records > 0"
         if run_ids is None:
-            return [info_of(row) for row in await self._database.read("*", f"{query} ORDER BY run_id", [])]
+            return [info_of(row) for row in await self._database.read(None, f"{query} ORDER BY run_id", [])]
         query += " AND run_id = ANY(%s::text[])"
-        found = await self._database.read("*", query, [[run_id for run_id in run_ids if _is_id(run_id)]])
+        found = await self._database.read(None, query, [[run_id for run_id in run_ids if _is_id(run_id)]])
         infos = {row[0]: info_of(row) for row in found}
         return [infos[run_id] for run_id in run_ids if run_id in infos]
 
@@ -169,8 +169,8 @@ class PostgresStore(AsyncUpkeep):
         parent = await self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
-        cut = len(parent) if at is None else at + 1
-        marker = numbered(fork_marker(src, parent, at), cut, round(time.time(), 3))
+        marker = fork_marker(src, parent, at)
+        cut = marker.seq or 0
         summary, text = advanced(RunInfo(run_id=dst), [*parent[:cut], marker]), record(marker)
         copy = f"INSERT INTO {self._tables}agentor_events SELECT %s, seq, type, at, record"
         copy += f" FROM {self._tables}agentor_events WHERE run_id = %s AND seq < %s"
@@ -207,13 +207,15 @@ class PostgresStore(AsyncUpkeep):
         async def work(transaction: Transaction) -> None:
             nonlocal tried
             row = (await self._rows.lock(transaction, [run_id]))[run_id]
-            if not row.exists and not tried:
+            if not row.info.records and not tried:
                 raise RunNotFound(run_id, repr(self))
-            row.check_free(epoch)
+            row.holder.check_free(run_id, row.now or 0.0, epoch)
             tried = True
-            for table in ("events", "damaged", "runs"):
+            for table in ("events", "damaged"):
                 query = f"DELETE FROM {self._tables}agentor_{table} WHERE run_id = %s"
                 await transaction.execute(query, [run_id])
+            # The row stays, empty: epochs go on counting, so a worker that sleeps is fenced all the same.
+            await self._rows.save(transaction, [replace(row, info=RunInfo(run_id=run_id))])
 
         await self._database.write(run_id, work)
 
@@ -233,14 +235,14 @@ class PostgresStore(AsyncUpkeep):
         check_run_id(run_id)
         events, damaged = f"{self._tables}agentor_events", f"{self._tables}agentor_damaged"
         when = f"to_timestamp({time.time():.3f})"  # also tells a second attempt that the first came through
-        kept_aside = f"SELECT * FROM {damaged} WHERE run_id = '{run_id}' AND repaired_at = {when}"
 
         async def work(transaction: Transaction) -> None:
             row = (await self._rows.lock(transaction, [run_id]))[run_id]
             if not row.info.records:
                 raise RunNotFound(run_id, repr(self))
-            row.check_free(None)
-            if await transaction.fetch(kept_aside.replace("%", "%%"), []):
+            row.holder.check_free(run_id, row.now or 0.0)
+            done = f"SELECT 1 FROM {damaged} WHERE run_id = %s AND repaired_at = {when} LIMIT 1"
+            if await transaction.fetch(done, [run_id]):
                 return
             query = f"SELECT seq, record::text FROM {events} WHERE run_id = %s ORDER BY seq"
             records = await transaction.fetch(query, [run_id])
@@ -253,7 +255,7 @@ class PostgresStore(AsyncUpkeep):
             await self._rows.save(transaction, [replace(row, info=advanced(RunInfo(run_id=run_id), kept))])
 
         await self._database.write(run_id, work)
-        return f"{self._database.where}: {kept_aside}"
+        return f"{self._database.where}: {kept_aside(damaged, run_id, when)}"
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -272,8 +274,7 @@ class PostgresStore(AsyncUpkeep):
             row = (await self._rows.lock(transaction, [run_id], [run_id]))[run_id]
             if mine is not None and row.holder == mine:
                 return mine.epoch  # the first attempt came through unheard
-            if row.holder.holds(row.now or 0.0):
-                raise row.holder.busy(run_id)
+            row.holder.check_free(run_id, row.now or 0.0)
             mine = Holder.here(row.holder.epoch + 1, plain(owner) or "", row.now or 0.0, ttl_s)
             await self._rows.hold(transaction, run_id, mine)
             return mine.epoch
@@ -298,7 +299,7 @@ class PostgresLease:
 
         async def work(transaction: Transaction) -> None:
             row = (await self._store._rows.lock(transaction, [self._run_id]))[self._run_id]
-            row.check_held(self.epoch)
+            row.holder.check_held(self._run_id, self.epoch)
             longer = replace(row.holder, expires=(row.now or 0.0) + self.ttl_s)
             await self._store._rows.hold(transaction, self._run_id, longer)
 

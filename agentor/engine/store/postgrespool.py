@@ -130,7 +130,9 @@ class Connections:
 
     # --- work -----------------------------------------------------------------------------------
 
-    async def read(self, run_id: str, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+    async def read(
+        self, run_id: str | None, query: str, parameters: Sequence[object]
+    ) -> list[tuple[Any, ...]]:
         """The rows of one query.
 
         Raises:
@@ -157,7 +159,7 @@ class Connections:
 
         return await background.call(self._run(run_id, transaction))
 
-    async def _run(self, run_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run(self, run_id: str | None, work: Callable[[Connection], Awaitable[T]]) -> T:
         started = time.monotonic()
         until = started + (self._timeout_s if self._answers else min(_SLICE_S, self._timeout_s))
         pause_s, attempt = _PAUSES_S[0], 0
@@ -196,7 +198,7 @@ class Connections:
             late.cancel()
             await _returned(pool, connection)
 
-    async def _failure(self, run_id: str, error: psycopg.Error, after_s: float) -> StoreError:
+    async def _failure(self, run_id: str | None, error: psycopg.Error, after_s: float) -> StoreError:
         if isinstance(error, PoolTimeout):
             try:
                 await (await self.connect(_PROBE_S)).close()

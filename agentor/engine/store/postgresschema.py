@@ -84,7 +84,7 @@ class Schema:
         table = f"{self.tables}agentor_schema"
         version = await _number(connection, f"SELECT max(version) FROM {table}", [])
         if version > len(_STEPS):
-            raise UnsupportedLog("*", f"{table} is of version {version}, known is {len(_STEPS)}")
+            raise UnsupportedLog(None, f"{table} is of version {version}, known is {len(_STEPS)}")
         return version
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agentor.engine import strictjson
+from agentor.engine import codec, strictjson
 from agentor.engine.events import Event, numbered
 from agentor.errors import Conflict, CorruptLog, RunExists
 
 
 def record(event: Event) -> str:
     """The event as one line of JSON that any UTF-8 text column takes."""
-    return strictjson.dump_bytes(event.to_dict()).decode()
+    return codec.body(event).decode()
 
 
 def event_of(run_id: str, seq: int, text: str) -> Event:
@@ -80,13 +80,6 @@ def fresh(
     return new
 
 
-def without_repeats(events: Sequence[Event]) -> Sequence[Event]:
-    """The batch without the events that stand in it twice; others at a taken number stay."""
-    first: dict[int | None, Event] = {}
-    kept = [e for e in events if e.seq is None or first.setdefault(e.seq, e) is e or first[e.seq] != e]
-    return events if len(kept) == len(events) else kept
-
-
 def sound_records(run_id: str, rows: Sequence[tuple[int, str]], upto: int | None) -> list[Event]:
     """The events up to record `upto`, or up to the first damage where it is None.
 
@@ -99,10 +92,22 @@ def sound_records(run_id: str, rows: Sequence[tuple[int, str]], upto: int | None
             sound.append(events_of(run_id, [(seq, text)], place)[0])
         except CorruptLog:
             break
-    if upto is None and len(sound) == len(rows):
+    return sound[: kept(run_id, len(sound), upto, damaged=len(sound) < len(rows))]
+
+
+def kept(run_id: str, sound: int, upto: int | None, *, damaged: bool) -> int:
+    """How many records a repair keeps of a log whose first `sound` ones are in order.
+
+    Args:
+        upto: The last one to keep; None: all that are sound.
+
+    Raises:
+        ValueError: nothing is damaged and no `upto` given, or a record up to it is damaged.
+    """
+    if upto is None and not damaged:
         raise ValueError(f"the log of run {run_id!r} is sound; upto= cuts it all the same")
-    cut = len(sound) if upto is None else upto + 1
-    if not 1 <= cut <= len(sound):
-        kept = f"records 0 to {len(sound) - 1} are sound" if sound else "no record is sound"
-        raise ValueError(f"run {run_id!r} cannot be cut behind record {upto}: {kept}")
-    return sound[:cut]
+    cut = sound if upto is None else upto + 1
+    if not 1 <= cut <= sound:
+        which = f"records 0 to {sound - 1} are sound" if sound else "no record is sound"
+        raise ValueError(f"run {run_id!r} cannot be cut behind record {upto}: {which}")
+    return cut

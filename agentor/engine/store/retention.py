@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from agentor.engine.store.access import Access
 from agentor.engine.store.summary import RunInfo
-from agentor.errors import RunBusy, RunNotFound
+from agentor.errors import CorruptLog, RunBusy, RunNotFound
 
 # A run that has one of these still has something to do, or to tell: it goes only where it is named.
 UNFINISHED = frozenset({"running", "interrupted", "paused", "in_doubt", "corrupt", "unreadable"})
@@ -24,7 +24,7 @@ async def prune(
 ) -> list[RunInfo]:
     """Remove runs, each one whole or not at all, oldest first.
 
-    A run that somebody holds, or that went on since it was looked at, is left.
+    A run that somebody holds, that went on since it was looked at, or that turns out to be damaged, is left.
 
     Args:
         older_than: Only runs whose last record is older than this.
@@ -57,14 +57,16 @@ async def prune(
 async def _remove(access: Access, seen: RunInfo) -> bool:
     """Delete a run that is still as it was seen; True if it went."""
     try:
-        lease = await access.lease(seen.run_id, "prune") if access.can("lease") else None
-    except RunBusy:
+        lease = await access.lease(seen.run_id, "prune") if access.method("lease") else None
+    except (RunBusy, CorruptLog):
         return False
     try:
         if await access.describe([seen.run_id]) != [seen]:
             return False
+        if seen.status not in UNFINISHED:
+            await access.load(seen.run_id)  # its ends do not show whether it is damaged between them
         await access.delete(seen.run_id, getattr(lease, "epoch", None))
-    except RunNotFound:
+    except (RunNotFound, CorruptLog):
         return False
     finally:
         if lease is not None:

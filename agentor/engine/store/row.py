@@ -26,6 +26,12 @@ def columns(values: RunInfo | Holder, names: Iterable[str]) -> list[Any]:
     return [plain(value) if isinstance(value, str) else value for value in found]
 
 
+def kept_aside(table: str, run_id: str, when: str) -> str:
+    """What shows the records that a repair set aside, as SQL that a person can run."""
+    literal = run_id.replace("'", "''")
+    return f"SELECT * FROM {table} WHERE run_id = '{literal}' AND repaired_at = {when}"
+
+
 @dataclass(slots=True)
 class Row:
     """A run's row while it is locked, and what is to be written of it.
@@ -38,31 +44,9 @@ class Row:
 
     info: RunInfo
     holder: Holder
-    now: float | None
+    now: float | None = None
     stored: dict[int, str] = field(default_factory=dict)
     new: list[Event] = field(default_factory=list)
-
-    @property
-    def exists(self) -> bool:
-        return self.now is not None
-
-    def check_held(self, epoch: int) -> None:
-        """Refuse a worker whose lease is not the run's.
-
-        Raises:
-            Fenced: it was given back, or is another one's.
-        """
-        if self.holder.epoch != epoch or self.holder.expires is None:
-            raise self.holder.fenced(self.info.run_id, epoch)
-
-    def check_free(self, epoch: int | None) -> None:
-        """Refuse whoever wants the run while somebody else holds it.
-
-        Raises:
-            RunBusy: the caller, with this epoch or none, is not who holds it.
-        """
-        if self.holder.epoch != epoch and self.holder.holds(self.now or 0.0):
-            raise self.holder.busy(self.info.run_id)
 
     def take(self, events: Sequence[Event], epoch: int | None) -> list[Event]:
         """Add a batch, whole or not at all; gives its events with their numbers.
@@ -72,7 +56,7 @@ class Row:
         """
         run_id, following = self.info.run_id, self.info.records or 0
         if epoch is not None:
-            self.check_held(epoch)
+            self.holder.check_held(run_id, epoch)
         events = placed(run_id, events, following)
         pairs = fresh(run_id, events, following, self.stored)
         new = [event for event, _ in pairs]

@@ -6,14 +6,15 @@ import contextlib
 import fcntl
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from agentor.engine import codec
-from agentor.engine.events import Event, numbered
+from agentor.engine.events import Event
 from agentor.engine.store.disk import Disk, open_file, read_all, write_all
+from agentor.engine.store.records import fresh, kept, record
 from agentor.engine.store.summary import epoch_of
-from agentor.errors import Conflict, CorruptLog, RunExists, StoreError
+from agentor.errors import CorruptLog, StoreError
 
 SUFFIX = ".jsonl"
 _MARKS = 64  # places of the last batches: whoever follows a run reads from one of them on
@@ -152,27 +153,22 @@ class RunLog:
         """
         if self.broken is not None:
             raise StoreError(self._run_id, self.broken)
-        new = self._new_ones(events)
+        stored: dict[int, str] = {}
+        if any(e.seq is not None and e.seq < self.end.seq for e in events):
+            known = codec.decode(self._run_id, read_all(self.fd)[: self.end.offset]).events
+            stored.update((event.seq or 0, record(event)) for event in known)
+        new = fresh(self._run_id, events, self.end.seq, stored)
         if not new:
             self._sync_again()
             return
-        data, crc = encode_all(self._run_id, new, self.end.seq, self.end.crc)
+        data, crc = sealed(new, self.end.crc)
         if self._newline_missing:
             data = b"\n" + data
         self._write(data)
         self._newline_missing = False
         self._seen = self.end.offset + len(data)
-        end = codec.Mark(self.end.seq + len(new), self.end.offset + len(data), crc)
-        self._advance(end, epoch_of(new, self.epoch))
-
-    def _new_ones(self, events: Sequence[Event]) -> list[Event]:
-        new = [e for e in events if e.seq is None or e.seq >= self.end.seq]
-        if len(new) < len(events):
-            stored = codec.decode(self._run_id, read_all(self.fd)[: self.end.offset]).events
-            for event in events:
-                if event.seq is not None and event.seq < self.end.seq and stored[event.seq] != event:
-                    raise RunExists(self._run_id) if event.seq == 0 else Conflict(self._run_id, event.seq)
-        return new
+        end = codec.Mark(self.end.seq + len(new), self._seen, crc)
+        self._advance(end, epoch_of((event for event, _ in new), self.epoch))
 
     def _write(self, data: bytes) -> None:
         if os.fstat(self.fd).st_size > self.end.offset:
@@ -252,19 +248,11 @@ def keep_aside(folder: Folder, run_id: str, name: str, data: bytes) -> None:
         os.close(fd)
 
 
-def encode_all(run_id: str, events: Sequence[Event], seq: int, crc: int) -> tuple[bytes, int]:
-    """The lines of events that follow record `seq - 1`, whose checksum is `crc`; and the last checksum.
-
-    Raises:
-        Conflict: a number is skipped.
-    """
+def sealed(records: Iterable[tuple[Event, str]], crc: int) -> tuple[bytes, int]:
+    """The lines of records that follow one whose checksum is `crc`; and the last checksum."""
     lines = []
-    for place, event in enumerate(events, seq):
-        if event.seq is None:
-            event = numbered(event, place, event.at)
-        elif event.seq != place:
-            raise Conflict(run_id, event.seq, f"seq {place} comes first")
-        line, crc = codec.encode(event, crc)
+    for _, text in records:
+        line, crc = codec.seal(text.encode(), crc)
         lines.append(line)
     return b"".join(lines), crc
 
@@ -279,11 +267,4 @@ def sound_part(run_id: str, data: bytes, upto: int | None) -> bytes:
         decoded, damaged = codec.decode(run_id, data), False
     except CorruptLog as error:
         decoded, damaged = codec.decode(run_id, data[: error.offset]), True
-    if not damaged and upto is None:
-        raise ValueError(f"the log of run {run_id!r} is sound; upto= cuts it all the same")
-    cut = len(decoded.events) if upto is None else upto + 1
-    if not 1 <= cut <= len(decoded.events):
-        last = len(decoded.events) - 1
-        kept = f"records 0 to {last} are sound" if decoded.events else "no record is sound"
-        raise ValueError(f"run {run_id!r} cannot be cut behind record {upto}: {kept}")
-    return data[: decoded.ends[cut - 1]]
+    return data[: decoded.ends[kept(run_id, len(decoded.events), upto, damaged=damaged) - 1]]

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agentor.engine.events import Event, numbered
-from agentor.engine.store.base import Lease, Write, fork_marker
+from agentor.engine.events import Event
+from agentor.engine.store.base import LEASE_S, Lease, Write, fork_marker
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.records import events_of, record, sound_records
-from agentor.engine.store.row import HOLDER_COLUMNS, INFO_COLUMNS, Row, columns
+from agentor.engine.store.row import HOLDER_COLUMNS, INFO_COLUMNS, Row, columns, kept_aside
 from agentor.engine.store.sqlitefile import SQLiteFile
 from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.store.upkeep import Upkeep
@@ -66,14 +66,18 @@ class SQLiteStore(Upkeep):
         self,
         path: str | Path,
         *,
-        lease_s: float = 30.0,
+        lease_s: float = LEASE_S,
         network: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if str(path) == ":memory:":
+            raise ValueError(
+                "SQLiteStore keeps runs in a file; use MemoryStore() for runs that nothing outlives"
+            )
         self.path = Path(path)
         self.lease_s, self._clock = lease_s, clock
         self._file = SQLiteFile(self.path, network=network)
-        with _as_store_error("*", self.path), self._file.write() as db:
+        with _as_store_error(None, self.path), self._file.write() as db:
             self._migrate(db)
 
     def __repr__(self) -> str:
@@ -86,7 +90,7 @@ class SQLiteStore(Upkeep):
     def _migrate(self, db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version > _VERSION:
-            raise UnsupportedLog("*", f"{self.path} has tables of version {version}, known is {_VERSION}")
+            raise UnsupportedLog(None, f"{self.path} has tables of version {version}, known is {_VERSION}")
         if version == 0:
             for statement in _TABLES.split(";"):
                 db.execute(statement)
@@ -126,7 +130,7 @@ class SQLiteStore(Upkeep):
                     except (AgentorError, ValueError, TypeError) as error:  # the latter: it is no JSON
                         outcomes.append(error)
                 _save(db, rows.values())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             return [_store_error(write.run_id, self.path, error) for write in writes]
         return outcomes
 
@@ -157,14 +161,14 @@ class SQLiteStore(Upkeep):
 
     def list_runs(self) -> list[str]:
         """The ids of all runs, sorted."""
-        with _as_store_error("*", self.path), self._file.read() as db:
+        with _as_store_error(None, self.path), self._file.read() as db:
             found = db.execute("SELECT run_id FROM runs WHERE records > 0 ORDER BY run_id").fetchall()
         return [run_id for (run_id,) in found]
 
     def describe(self, run_ids: Sequence[str] | None = None) -> list[RunInfo]:
         """Each run at a glance."""
         query = f"SELECT {_INFO} FROM runs WHERE records > 0"
-        with _as_store_error("*", self.path), self._file.read() as db:
+        with _as_store_error(None, self.path), self._file.read() as db:
             if run_ids is None:
                 rows = db.execute(f"{query} ORDER BY run_id").fetchall()
             else:
@@ -182,8 +186,8 @@ class SQLiteStore(Upkeep):
         parent = self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
-        cut = len(parent) if at is None else at + 1
-        marker = numbered(fork_marker(src, parent, at), cut, round(self._clock(), 3))
+        marker = fork_marker(src, parent, at)
+        cut = marker.seq or 0
         with self._transaction(dst) as db:
             row = _row(db, dst)
             if row.info.records:
@@ -203,11 +207,14 @@ class SQLiteStore(Upkeep):
             RunBusy: somebody holds it, who is not the caller with this `epoch`.
         """
         with self._transaction(run_id) as db:
-            _row(db, run_id, self._clock()).check_free(epoch)
-            for table in ("events", "damaged", "runs"):
-                gone = db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,)).rowcount
-            if not gone:
+            row = _row(db, run_id)
+            if not row.info.records:
                 raise RunNotFound(run_id, repr(self))
+            row.holder.check_free(run_id, self._clock(), epoch)
+            for table in ("events", "damaged"):
+                db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+            # The row stays, empty: epochs go on counting, so a worker that sleeps is fenced all the same.
+            _put(db, [replace(row, info=RunInfo(run_id=run_id))])
 
     def repair(self, run_id: str, upto: int | None = None) -> str:
         """Cut a log behind record `upto`; its records as they were are kept in the table `damaged`.
@@ -223,8 +230,8 @@ class SQLiteStore(Upkeep):
             ValueError: nothing is damaged and no `upto` given, or a record up to it is damaged.
         """
         with self._transaction(run_id) as db:
-            row = _row(db, run_id, self._clock())
-            row.check_free(None)
+            row = _row(db, run_id)
+            row.holder.check_free(run_id, self._clock())
             query = "SELECT seq, record FROM events WHERE run_id = ? ORDER BY seq"
             rows = db.execute(query, (run_id,)).fetchall()
             if not rows:
@@ -235,7 +242,7 @@ class SQLiteStore(Upkeep):
             db.execute(aside, (now, run_id))
             db.execute("DELETE FROM events WHERE run_id = ? AND seq >= ?", (run_id, len(kept)))
             _put(db, [replace(row, info=advanced(RunInfo(run_id=run_id), kept))])
-        return f"{self.path}: SELECT * FROM damaged WHERE run_id = '{run_id}' AND repaired_at = {now}"
+        return f"{self.path}: {kept_aside('damaged', run_id, f'{now}')}"
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -248,9 +255,8 @@ class SQLiteStore(Upkeep):
         check_run_id(run_id)
         now = self._clock()
         with self._transaction(run_id) as db:
-            row = _row(db, run_id, now)
-            if row.holder.holds(now):
-                raise row.holder.busy(run_id)
+            row = _row(db, run_id)
+            row.holder.check_free(run_id, now)
             holder = Holder.here(row.holder.epoch + 1, owner, now, ttl_s)
             _put(db, [replace(row, holder=holder)])
         return SQLiteLease(self, run_id, holder.epoch, ttl_s)
@@ -272,7 +278,7 @@ class SQLiteLease:
         """
         with self._store._transaction(self._run_id) as db:
             row = _row(db, self._run_id)
-            row.check_held(self.epoch)
+            row.holder.check_held(self._run_id, self.epoch)
             longer = replace(row.holder, expires=self._store._clock() + self.ttl_s)
             _put(db, [replace(row, holder=longer)])
 
@@ -284,14 +290,14 @@ class SQLiteLease:
                 _put(db, [replace(row, holder=replace(row.holder, expires=None))])
 
 
-def _row(db: sqlite3.Connection, run_id: str, now: float = 0.0) -> Row:
-    """What is known of a run; `now` is set where there is a row of it."""
+def _row(db: sqlite3.Connection, run_id: str) -> Row:
+    """What is known of a run."""
     found = db.execute(_SELECT, (run_id,)).fetchone()
     if found is None:
-        return Row(RunInfo(run_id=run_id), Holder(), None)
+        return Row(RunInfo(run_id=run_id), Holder())
     info = dict(zip(INFO_COLUMNS, found, strict=False))
     holder = dict(zip(HOLDER_COLUMNS, found[len(info) :], strict=True))
-    return Row(RunInfo(**info), Holder(**holder), now)
+    return Row(RunInfo(**info), Holder(**holder))
 
 
 def _save(db: sqlite3.Connection, rows: Iterable[Row]) -> None:
@@ -308,7 +314,7 @@ def _put(db: sqlite3.Connection, rows: Iterable[Row]) -> None:
     )
 
 
-def _store_error(run_id: str, path: Path, error: sqlite3.Error) -> StoreError:
+def _store_error(run_id: str | None, path: Path, error: Exception) -> StoreError:
     failure = StoreError(
         run_id, f"{path}: {error}; nothing of this was saved; mend that, then resume the run"
     )
@@ -317,8 +323,8 @@ def _store_error(run_id: str, path: Path, error: sqlite3.Error) -> StoreError:
 
 
 @contextmanager
-def _as_store_error(run_id: str, path: Path) -> Iterator[None]:
+def _as_store_error(run_id: str | None, path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:  # the latter: its folder is gone
         raise _store_error(run_id, path, error) from error

@@ -123,10 +123,11 @@ class SQLiteFile:
             kind = (disk or Disk()).file_system(folder)
             if is_network(kind) and not network:
                 raise UnsafePath(
-                    "*",
+                    None,
                     f"{path} is on a network file system ({kind}), where SQLite's locks may not hold; use "
                     "a local file, PostgresStore or ObjectStore, or network=True",
                 )
+            _check_kind(path, folder)
             os.close(_plain(lock_name(path), folder))
             with _gate.alone(path):
                 _create(path, folder)
@@ -192,23 +193,31 @@ class SQLiteFile:
 
 def _create(path: Path, folder: int) -> None:
     """Make the file where there is none, readable by its owner only."""
+    if not _check_kind(path, folder):
+        os.close(_plain(path, folder))
+
+
+def _check_kind(path: Path, folder: int) -> bool:
+    """False where nothing stands there.
+
+    It must not be opened to look at it: closing it again would drop the locks that SQLite, which may
+    have it open in this process, holds on it (sqlite.org/howtocorrupt.html, 2.2).
+    """
     try:
         info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        os.close(_plain(path, folder))
-        return
-    # It must not be opened to look at it: closing it again would drop the locks that SQLite, which may
-    # have it open in this process, holds on it (sqlite.org/howtocorrupt.html, 2.2).
+        return False
     if not stat.S_ISREG(info.st_mode):
-        raise UnsafePath("*", f"{path} is no plain file")
+        raise UnsafePath(None, f"{path} is no plain file")
+    return True
 
 
 def _plain(path: Path, folder: int) -> int:
     try:
         fd = os.open(path.name, _FLAGS, 0o600, dir_fd=folder)
     except OSError as error:
-        raise UnsafePath("*", f"{path} cannot be opened as a plain file: {error.strerror}") from None
+        raise UnsafePath(None, f"{path} cannot be opened as a plain file: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise UnsafePath("*", f"{path} is no plain file")
+        raise UnsafePath(None, f"{path} is no plain file")
     return fd

@@ -104,10 +104,8 @@ async def _put(access: Access, run_id: str, events: list[Event]) -> None:
     if not events:
         raise StoreError(run_id, "there is no record to import")
     present = codec.sequence(run_id, await access.load_from(run_id, 0))
-    if present:
-        if present != events:
-            raise RunExists(run_id)
-        return
-    rest = list(events)
+    if present != events[: len(present)]:
+        raise RunExists(run_id)
+    rest = events[len(present) :]
     while rest:  # in one act, where the store can do that
         del rest[: await access.append(run_id, rest)]

@@ -1,4 +1,7 @@
-"""The methods that our stores have in common, over the few that each has of its own: sync and async ones."""
+"""What every store of ours can do besides, over the few methods that each has of its own.
+
+A store of yours may have `Upkeep` (its methods are sync) or `AsyncUpkeep` as its base too.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +72,13 @@ class AsyncUpkeep:
             older_than: Only runs whose last record is older than this.
             keep_last: Of the runs with a fitting status, the newest ones that stay in any case.
             status: Only runs with one of these. None: all that are over; an unfinished or paused run
-                goes only where its status is named here. One that somebody holds never goes.
+                goes only where its status is named here. One that somebody holds never goes, nor
+                one that turns out to be damaged.
             dry_run: Only say what would go.
         """
-        rules: dict[str, Any] = {"older_than": older_than, "keep_last": keep_last, "status": status}
-        return await retention.prune(self._access(), dry_run=dry_run, **rules)
+        return await retention.prune(
+            self._access(), older_than=older_than, keep_last=keep_last, status=status, dry_run=dry_run
+        )
 
     async def export(self, run_id: str, file: str | PathLike[str]) -> int:
         """Write a run to a portable file of JSON lines; the number of its records.
@@ -139,8 +144,10 @@ class Upkeep:
         dry_run: bool = True,
     ) -> list[RunInfo]:
         """As `AsyncUpkeep.prune`."""
-        rules: dict[str, Any] = {"older_than": older_than, "keep_last": keep_last, "status": status}
-        return _now(retention.prune(self._access(), dry_run=dry_run, **rules), "prune")
+        work = retention.prune(
+            self._access(), older_than=older_than, keep_last=keep_last, status=status, dry_run=dry_run
+        )
+        return _now(work, "prune")
 
     def export(self, run_id: str, file: str | PathLike[str]) -> int:
         """As `AsyncUpkeep.export`."""

@@ -43,9 +43,12 @@ class Verification:
         if self.ok:
             return f"run {self.run_id!r} is sound: {self.records} records, {self.requests} requests rebuilt"
         first = self.problems[0]
+        way = f"repair(run_id, upto={first.seq - 1}) keeps what is before it"
+        if not first.seq:
+            way = "nothing stands before it: restore a copy, or delete the run"
         return (
             f"run {self.run_id!r} has {len(self.problems)} problem(s), the first at record {first.seq}: "
-            f"{first.reason}; repair(run_id, upto={first.seq - 1}) keeps what is before it"
+            f"{first.reason}; {way}"
         )
 
 

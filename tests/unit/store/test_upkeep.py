@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from agentor import Agentor, FileStore, MemoryStore, SQLiteStore
 from agentor.engine.events import Event, RunEnd, ToolResult
 from agentor.engine.store.disk import Disk, is_network, kind_of
-from agentor.engine.store.summary import RunInfo, advanced
+from agentor.engine.store.summary import RunInfo, advanced, epoch_of
+from agentor.engine.transcript import hydrate
 from agentor.errors import (
     CorruptLog,
     RunExists,
@@ -116,6 +117,17 @@ async def test_a_follower_reads_only_what_is_new(tmp_path: Path) -> None:
     mine = FileStore(tmp_path / "runs")
     mine.append("r", result(201))
     assert mine.load_from("r", 201) == [result(201)]
+
+
+async def test_a_follower_of_a_run_that_is_deleted_or_cut_is_told(store: Any) -> None:
+    for act, error in ((lambda: store.delete("r"), RunNotFound), (lambda: store.repair("r", 1), StoreError)):
+        store.append_many("r", whole_run()[:-1])
+        events = store.follow("r")
+        for _ in whole_run()[:-1]:
+            await anext(events)
+        await asyncio.to_thread(act)
+        with pytest.raises(error):
+            await anext(events)
 
 
 # --- verify and repair ---------------------------------------------------------------------------
@@ -223,6 +235,16 @@ def test_a_run_that_somebody_holds_is_never_pruned(store: Any) -> None:
     assert pruned(store, status="running", dry_run=False) == ["open"]
 
 
+def test_a_damaged_run_is_not_pruned_before_somebody_has_seen_it(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "runs")
+    many(store)
+    path = store.path("old-3")
+    path.write_bytes(path.read_bytes().replace(b'"ok"', b'"no"'))
+    assert pruned(store) == ["old-4", "old-3", "old-2", "old-1"]  # its ends look sound
+    assert pruned(store, dry_run=False) == ["old-4", "old-2", "old-1"]
+    assert path.exists()
+
+
 def test_a_run_that_went_on_since_it_was_looked_at_is_left(tmp_path: Path) -> None:
     class Slow(FileStore):
         def lease(self, run_id: str, owner: str, ttl_s: float) -> Any:
@@ -267,6 +289,9 @@ def test_a_run_goes_from_any_store_through_a_file_into_any_other(store: Any, tmp
         assert target.load("copied") == store.load("r")
         with pytest.raises(RunExists):
             store.copy_run("r", target, "mine")
+        target.append_many("half", every_kind()[:3])  # a copy that was cut off goes on where it ended
+        assert store.copy_run("r", target, "half") == "half"
+        assert target.load("half") == store.load("r")
     assert [p.name for p in tmp_path.iterdir() if "new" in p.name] == []
     with pytest.raises(RunNotFound):
         store.export("nope", file)
@@ -341,6 +366,8 @@ def test_the_ends_of_a_log_say_what_the_whole_log_says(
             made.append("r", event)
         (info,) = made.describe()
         whole = advanced(RunInfo(run_id="r"), events)
+        _, transcript = hydrate("r", events)
+        assert (whole.status, epoch_of(events)) == (transcript.status, transcript.epoch)
         # The model and agent of a later segment stand in the middle of a file, where nobody looks.
         assert (info.status, info.turns, info.cost, info.records) == (
             whole.status,
@@ -371,6 +398,24 @@ def test_a_list_shows_runs_that_are_torn_damaged_old_or_not_ours(tmp_path: Path)
         "old": "completed",
         "folder": "unreadable",
     }
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+
+def test_errors_about_a_whole_store_name_no_run(tmp_path: Path) -> None:
+    (tmp_path / "afile").touch()
+    for make in (lambda: FileStore(tmp_path / "afile"), lambda: SQLiteStore(tmp_path / "afile" / "runs.db")):
+        with pytest.raises(UnsafePath, match=r"^[^:]*afile.*cannot be used as a folder"):
+            make()
+    with pytest.raises(ValueError, match="MemoryStore"):
+        SQLiteStore(":memory:")
+    store = FileStore(tmp_path / "runs")
+    with pytest.raises(UnsafePath, match="is no plain file"):
+        SQLiteStore(store.directory)
+    assert not (tmp_path / "runs.lock").exists()
+    with pytest.raises(RunNotFound, match=r"in SQLiteStore\("):
+        an_agent(SQLiteStore(tmp_path / "runs.db")).resume("nope")
 
 
 # --- places where locks may not hold -------------------------------------------------------------
