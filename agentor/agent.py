@@ -9,9 +9,9 @@ from typing import Any, Literal, overload  # Any: context, metadata and output a
 from agentor.chat import StreamItem, item_of, streamed
 from agentor.engine.calls import AgentSpec
 from agentor.engine.events import Event
-from agentor.engine.journal import Observer
 from agentor.engine.models import Model
 from agentor.engine.models.settings import ModelSettings
+from agentor.engine.observer import Observer, Tracer
 from agentor.engine.policy import Decision, Happened, NotHappened
 from agentor.engine.recovery import Runs, Start
 from agentor.engine.redact import Redactor
@@ -21,17 +21,16 @@ from agentor.engine.store.base import Store
 from agentor.engine.threads import background
 from agentor.inputs import (
     Input,
-    Tracing,
     built_fallbacks,
     built_model,
     count,
     is_batch,
     json_object,
     messages_of,
-    observers,
 )
 from agentor.schema import output_parser, output_schema
 from agentor.tools import resolve_tools
+from agentor.tracer import Tracing, checked_tracer, tracer_for
 
 
 class Agentor:
@@ -56,8 +55,9 @@ class Agentor:
             on with the first one that answers. A string gets what of `model_settings` any provider takes.
         redactor: Takes credentials out of every event before it is saved; a `Redactor()` if not given.
         metadata: A JSON object, kept in each run's first record.
-        tracer: A callable that gets each event after it is saved.
-        enable_tracing: True requires a tracer; without a `tracer` nothing leaves the process.
+        tracer: `"otlp"`, an `OtelTracer` or a `CelestoTracer`, or a callable that gets each event after
+            it is saved. None: that of the application, if it has set up OpenTelemetry.
+        enable_tracing: True without a `tracer` sends traces to Celesto (`CELESTO_API_KEY`).
         trace_group_id, trace_metadata: Kept in the log for exporters.
 
     Raises:
@@ -84,7 +84,7 @@ class Agentor:
         redactor: Redactor | None = None,
         metadata: dict[str, Any] | None = None,
         enable_tracing: bool = False,
-        tracer: Observer | None = None,
+        tracer: str | Observer | Tracer | None = None,
         trace_group_id: str | None = None,
         trace_metadata: dict[str, Any] | None = None,
     ) -> None:
@@ -92,15 +92,11 @@ class Agentor:
             raise ValueError("name must be a text that is not empty")
         if durability not in ("best_effort", "strict"):
             raise ValueError(f"durability must be 'best_effort' or 'strict', not {durability!r}")
-        if enable_tracing and tracer is None:
-            raise ValueError(
-                "enable_tracing=True needs a tracer; pass tracer=, a callable that gets each event"
-            )
         self.name, self.instructions = name, instructions
         self.tools = resolve_tools(tools or [])
         self.model = built_model(model, model_settings, api_key, base_url)
         self.store = store
-        self.tracer = tracer
+        self.tracer = checked_tracer(tracer, enable_tracing)
         self._start: dict[str, Any] = {  # what every segment of this agent is started with
             "metadata": json_object("metadata", metadata),
             "trace_group_id": trace_group_id,
@@ -166,7 +162,7 @@ class Agentor:
                 `limit_concurrency` at a time, results in the order of the texts.
             run_id: A name of your own for the run; it must be unused.
             max_turns: Instead of the agent's.
-            tracing: False: this run is not shown to the tracer; True: it must be; or a tracer.
+            tracing: False: this run is shown to no tracer; True: to the agent's, or Celesto; or a tracer.
             metadata: A JSON object, over the agent's own.
 
         Raises:
@@ -391,7 +387,7 @@ class Agentor:
         merged = {**(self._start["metadata"] or {}), **(own or {})}
         return Start(
             max_turns=None if max_turns is None else count("max_turns", max_turns),
-            observers=observers(tracing, self.tracer),
+            tracer=tracer_for(tracing, self.tracer),
             stream=stream,
             decisions=dict(decisions or {}),
             wait_s=wait_s,

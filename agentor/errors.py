@@ -248,6 +248,31 @@ class MissingExtra(AgentorError, ImportError):
         return f"{self.package} is not installed; install it with `pip install 'agentor[{self.extra}]'`"
 
 
+class ExportFailed(AgentorError):
+    """A place for traces did not take a run's spans; `sent` of `total` are there."""
+
+    def __init__(self, run_id: str, address: str, sent: int, total: int, reason: str) -> None:
+        super().__init__(run_id, address, sent, total, reason)
+        self.run_id, self.address, self.sent, self.total, self.reason = run_id, address, sent, total, reason
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r}: {self.address} took {self.sent} of {self.total} spans ({self.reason}); "
+            "export again once it answers: what it has is not sent twice"
+        )
+
+
+class MissingKey(AgentorError, ValueError):
+    """A service was asked for, and its key is not set."""
+
+    def __init__(self, variable: str, purpose: str) -> None:
+        super().__init__(variable, purpose)
+        self.variable, self.purpose = variable, purpose
+
+    def __str__(self) -> str:
+        return f"{self.purpose} need a key; set {self.variable}, or pass it to the tracer"
+
+
 class AgentChangedWarning(UserWarning):
     """The agent that continues a run differs from the one that wrote it."""
 

@@ -7,14 +7,12 @@ from typing import Any  # metadata is the user's own JSON
 
 from agentor.engine import strictjson
 from agentor.engine.calls import name_of
-from agentor.engine.journal import Observer
 from agentor.engine.messages import Message
 from agentor.engine.models import Model
 from agentor.engine.models.litellm import LiteLLMModel
 from agentor.engine.models.settings import ModelSettings
 
 Input = str | Sequence[Message]
-Tracing = bool | Observer | None
 
 
 def built_model(
@@ -92,14 +90,3 @@ def count(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
     return value
-
-
-def observers(tracing: Tracing, tracer: Observer | None) -> tuple[Observer, ...]:
-    """Who is shown the events of a segment; ValueError where a tracer is asked for and there is none."""
-    if tracing is False:
-        return ()
-    if tracing is None or tracing is True:
-        if tracing and tracer is None:
-            raise ValueError("tracing=True, but the agent has no tracer; pass tracer= when building it")
-        return () if tracer is None else (tracer,)
-    return (tracing,)

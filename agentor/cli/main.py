@@ -11,6 +11,7 @@ import typer
 import agentor
 from agentor.cli.demo import run_demo
 from agentor.cli.export import export_lines
+from agentor.cli.trace import app as trace_app
 from agentor.engine.store import FileStore
 from agentor.errors import AgentorError, RunBusy, RunNotFound
 
@@ -19,6 +20,7 @@ FAILED, NOT_FOUND, BUSY = 1, 3, 4
 app = typer.Typer(
     help="Agent runs that survive anything.", no_args_is_help=True, pretty_exceptions_enable=False
 )
+app.add_typer(trace_app, name="trace")
 Folder = Annotated[
     Path, typer.Option("--store", envvar="AGENTOR_STORE", help="Folder with the logs of runs.")
 ]

@@ -218,6 +218,7 @@ class Retry(Event):
     error_type: str | None = None
     wait_s: float | None = None
     model: str | None = None  # the one that failed
+    elapsed: float | None = None  # seconds that the attempt took
     fallback: str | None = None  # the model that is asked from here on
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any  # what a wrapped coroutine returns
 
 from agentor.engine.events import Event, numbered
+from agentor.engine.observer import Watch
 from agentor.engine.store.hold import Hold
 from agentor.errors import Conflict, CorruptLog, Fenced, RunBusy, RunExists, StoreError
 
-Observer = Callable[[Event], None]
 GRACE_S = 5.0  # how long a cancelled run waits for what is under way
 
 # Not outages: somebody else writes to this run, or its log is no log. They stop a run in any mode.
@@ -34,13 +33,14 @@ class Journal:
         next_seq: int = 0,
         strict: bool = False,
         redact: Callable[[Event], Event] | None = None,
-        observers: tuple[Observer, ...] = (),
+        watch: Watch | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.run_id, self._hold = run_id, hold
         self.shown_id = None if hold is None else run_id  # without a store there is no run to name
-        self._next_seq, self._strict = next_seq, strict
-        self._observers, self._clock = observers, clock
+        self.next_seq, self._strict = next_seq, strict
+        self._clock = clock
+        self.watch = watch or Watch(run_id)
         self._redact = redact
         self._unsaved: list[Event] = []  # in order; the first ones may be held back
         self._unseen: list[Event] = []  # not yet given to the observers
@@ -55,8 +55,8 @@ class Journal:
         """Redact and number an event for the next batch; nothing may act on it before `commit`."""
         if self._redact is not None:
             event = self._redact(event)
-        event = numbered(event, self._next_seq, round(self._clock(), 3), self.shown_id)
-        self._next_seq += 1
+        event = numbered(event, self.next_seq, round(self._clock(), 3), self.shown_id)
+        self.next_seq += 1
         self._unsaved.append(event)
         return event
 
@@ -79,19 +79,7 @@ class Journal:
             await self._hold.assure()
         seen, self._unseen = self._unseen, []
         for event in seen:
-            for observer in self._observers:
-                self._tell(observer, event)
-
-    def _tell(self, observer: Observer, event: Event) -> None:
-        try:
-            observer(event)
-        except Exception as error:  # whoever watches a run must not be able to break it
-            self._observers = tuple(o for o in self._observers if o is not observer)
-            warnings.warn(
-                f"run {self.run_id!r}: an observer failed and is left out from here on: {error!r}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self.watch.tell(event)
 
     async def _save(self, hold: Hold) -> None:
         try:

@@ -100,17 +100,19 @@ class Session:
     async def _generate(self, turn: int) -> None:
         await self.journal.commit()  # the model is only ever sent what is on disk
         attempt, model = 1, self.spec.chosen(self.transcript.fallback)
+        opened = self.journal.next_seq  # the first event about this model's call names its span
         while True:
             started = time.perf_counter()
             try:
-                response, first_s = await self._ask(model, turn, started)
+                with self.journal.watch.within(opened):
+                    response, first_s = await self._ask(model, turn, started)
                 break
             except Exception as error:  # a custom model may raise anything
                 failure = _as_model_error(error)
                 wait_s = retry_wait_s(failure, attempt)
                 fallback = self.spec.next_after(model) if wait_s is None else None
+                elapsed = round(time.perf_counter() - started, 4)
                 if wait_s is None and fallback is None:
-                    elapsed = round(time.perf_counter() - started, 4)
                     self._record_failure(turn, model, failure, elapsed)
                     return
                 self.record(
@@ -121,12 +123,15 @@ class Session:
                         error_type=failure.error_type,
                         wait_s=wait_s,
                         model=name_of(model),
+                        elapsed=elapsed,
                         fallback=None if fallback is None else name_of(fallback),
                     )
                 )
                 await self.journal.commit()
                 await asyncio.sleep(wait_s or 0)
-                attempt, model = (attempt + 1, model) if fallback is None else (1, fallback)
+                attempt += 1
+                if fallback is not None:
+                    attempt, model, opened = 1, fallback, self.journal.next_seq
         elapsed = round(time.perf_counter() - started, 4)
         self._record_answer(turn, model, response, first_s, elapsed)
 
@@ -248,9 +253,11 @@ class Session:
 
     async def _run_calls(self, calls: tuple[OpenCall, ...]) -> None:
         ready: list[tuple[OpenCall, Tool, dict[str, Any]]] = []
+        started: dict[str, int] = {}  # seq of each call's start, by call id
         for c in calls:
             call = c.call
             self._decisions.pop(call.call_id, None)  # used once
+            started[call.call_id] = self.journal.next_seq
             self.record(
                 ToolCall(
                     name=call.name,
@@ -266,7 +273,15 @@ class Session:
                 self.record(refused.result)
         await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
         for c, tool, args in ready:
-            work = run_tool(
+            self._running[asyncio.create_task(self._run_call(c, tool, args, started[c.call.call_id]))] = c
+        while self._running:
+            done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            self._record_results(done)
+            await self.journal.commit()  # each result when it is there, not when the turn is over
+
+    async def _run_call(self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int) -> ToolResult:
+        with self.journal.watch.within(seq):
+            return await run_tool(
                 c,
                 tool,
                 args,
@@ -274,11 +289,6 @@ class Session:
                 fencing_token=self.transcript.epoch,
                 context=self.spec.context,
             )
-            self._running[asyncio.create_task(work)] = c
-        while self._running:
-            done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-            self._record_results(done)
-            await self.journal.commit()  # each result when it is there, not when the turn is over
 
     def _record_results(self, done: set[asyncio.Task[ToolResult]]) -> None:
         order = {task: place for place, task in enumerate(self._running)}

@@ -8,14 +8,16 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any  # metadata is the user's JSON
 
 from agentor.engine.calls import AgentSpec, result_event
-from agentor.engine.events import FORMAT, Event, Generation, RunEnd, RunStart, ToolResult
-from agentor.engine.journal import Journal, Observer, finish
+from agentor.engine.events import FORMAT, Event, RunEnd, RunStart
+from agentor.engine.forkpoint import cut
+from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message, digest
+from agentor.engine.observer import Observer, Tracer, Watch
 from agentor.engine.policy import INTERRUPTED, MAX_STARTS, OVERTAKEN, Decision
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.store.access import Access
@@ -39,7 +41,7 @@ class Start:
     metadata: dict[str, Any] | None = None
     trace_group_id: str | None = None
     trace_metadata: dict[str, Any] | None = None
-    observers: tuple[Observer, ...] = ()
+    tracer: Observer | Tracer | None = None
     stream: Callable[[Event], None] | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     wait_s: float = 0.0  # for a run that another worker holds
@@ -139,13 +141,14 @@ class Runs:
         fork_id = new_run_id() if fork_id is None else fork_id
         check_run_id(fork_id)
         parent, _ = await self._load(run_id)
-        at = _cut(run_id, parent, at, at_turn)
+        at = cut(run_id, parent, at, at_turn)
         async with self._held(fork_id) as hold:
             await access.fork(run_id, fork_id, at, parent)
             events, transcript = await self._load(fork_id)
             try:
                 own_turns = start.max_turns is not None
                 if not messages and self._is_settled(transcript, start, own_turns=own_turns):
+                    self._watch(fork_id, events, start).tell(events[-1])  # the marker: nothing else happens
                     return self._stored(fork_id, events, transcript)
                 return await self._segment(hold, fork_id, events, transcript, messages, start, own_turns=True)
             except BaseException as error:
@@ -184,7 +187,7 @@ class Runs:
             next_seq=transcript.next_seq,
             strict=self._spec.strict,
             redact=self._spec.redact,
-            observers=start.observers + ((start.stream,) if start.stream else ()),
+            watch=self._watch(run_id, events, start),
         )
         session = Session(
             self._spec,
@@ -206,7 +209,8 @@ class Runs:
                 _close_open_calls(session)
             own_turns = own_turns or bool(messages)
             epoch = max(session.transcript.epoch + 1, (hold and hold.epoch) or 0)
-            session.record(self._run_start(session.transcript, messages, start, own_turns, epoch))
+            begin = self._run_start(session.transcript, messages, start, own_turns, epoch)
+            session.record(replace(begin, traceparent=journal.watch.traceparent))
         try:
             await session.drive()
         except BaseException as error:
@@ -221,6 +225,10 @@ class Runs:
             durable=journal.durable,
             store_errors=journal.store_errors,
         )
+
+    def _watch(self, run_id: str, events: list[Event], start: Start) -> Watch:
+        observers = [o for o in (start.tracer, start.stream) if o is not None]
+        return Watch(run_id, observers, events, None if self._access is None else self._access.store)
 
     def _run_start(
         self, t: Transcript, messages: list[Message], start: Start, own_turns: bool, epoch: int
@@ -366,33 +374,3 @@ def _close_open_calls(session: Session) -> None:
     """A new message goes on from here: each open call gets a note in place of its result."""
     for c in session.transcript.open_calls:
         session.record(result_event(c, error=OVERTAKEN, error_type=INTERRUPTED))
-
-
-def _cut(run_id: str, events: list[Event], at: int | None, at_turn: int | None) -> int | None:
-    """The seq of the last record to copy; None for the whole log."""
-    if at is not None and at_turn is not None:
-        raise ValueError("give at= or at_turn=, not both")
-    if at is not None and not 0 <= at < len(events):
-        raise ValueError(f"run {run_id!r} has no record {at}; its records are 0 to {len(events) - 1}")
-    if at_turn is None:
-        return at
-    return _end_of_turn(run_id, events, at_turn)
-
-
-def _end_of_turn(run_id: str, events: list[Event], turn: int) -> int:
-    waiting: set[int] | None = None  # indexes of the turn's calls that have no result yet
-    place = 0
-    for event in events:
-        if isinstance(event, Generation) and event.turn == turn and event.error is None:
-            waiting, place = set(range(len(event.calls or []))), event.seq or 0
-        elif isinstance(event, ToolResult) and event.turn == turn and waiting:
-            waiting.discard(event.index)
-            place = event.seq or 0
-    if waiting is None:
-        raise ValueError(f"run {run_id!r} has no turn {turn}")
-    if waiting:
-        raise ValueError(
-            f"turn {turn} of run {run_id!r} lacks {len(waiting)} result(s); fork at an earlier turn, "
-            "or at a record with at="
-        )
-    return place

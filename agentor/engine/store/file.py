@@ -302,7 +302,7 @@ class FileStore(Upkeep):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name + ".lock", dir_fd=self._folder.fd)
             for aside in os.listdir(self._folder.fd):
-                if aside.startswith((f".{name}.torn-", f".{name}.damaged-")):
+                if aside.startswith((f".{name}.torn-", f".{name}.damaged-")) or aside == f"{name}.trace.json":
                     self._disk.unlink(aside, self._folder.fd)
 
     def repair(self, run_id: str, upto: int | None = None) -> str:

@@ -1,0 +1,156 @@
+"""`agentor trace export`: a run's trace from its log, sent anywhere, also after a crash."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any  # Any: what the exporters give
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from agentor.cli.stores import DEFAULT, Place, open_store
+from agentor.engine import strictjson
+from agentor.engine.store.access import Access
+from agentor.engine.store.base import Store
+from agentor.engine.threads import background
+from agentor.errors import AgentorError
+
+app = typer.Typer(help="Traces of runs, from their logs.", no_args_is_help=True)
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Content(StrEnum):
+    """What is sent of what was said."""
+
+    none = "none"
+    delta = "delta"
+    full = "full"
+
+
+@app.command()
+def export(
+    run_id: Annotated[str | None, typer.Argument(help="The run's id; none with --all-incomplete.")] = None,
+    to: Annotated[
+        str, typer.Option(help='"otlp" (by the OTEL_* variables), "celesto", "json", or another exporter.')
+    ] = "otlp",
+    store: Place = DEFAULT,
+    content: Annotated[
+        Content | None, typer.Option(help="Send what was said: each message once (delta), or whole requests.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Send also the spans that were delivered before.")
+    ] = False,
+    dead: Annotated[
+        bool | None,
+        typer.Option("--dead/--alive", help="Whether an unfinished run is dead; else its lease tells."),
+    ] = None,
+    shift_to_now: Annotated[
+        bool, typer.Option("--shift-to-now", help="Move the times, for backends that refuse late spans.")
+    ] = False,
+    all_incomplete: Annotated[
+        bool, typer.Option("--all-incomplete", help="Every run without an end.")
+    ] = False,
+    older_than: Annotated[
+        str, typer.Option(help="With --all-incomplete: without news for so long (30s, 10m, 6h, 2d).")
+    ] = "10m",
+    cursors: Annotated[
+        Path | None,
+        typer.Option(help="Folder that remembers what was sent, for stores without one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The outcome as JSON lines.")] = False,
+) -> None:
+    """Send the trace of a run from its log, also if its process was killed. Doing it twice is harmless."""
+    from agentor_exporters.after import export_run
+
+    if (run_id is None) is not all_incomplete:
+        raise typer.BadParameter("name a run, or give --all-incomplete")
+    opened = open_store(store)
+    runs = [run_id] if run_id is not None else _incomplete(opened, _age(older_than))
+    options: dict[str, Any] = {
+        "content": None if content is None else content.value,
+        "everything": everything,
+        "dead": dead,
+        "shift_to_now": shift_to_now,
+        "cursors": cursors,
+    }
+    failed = 0
+    for each in runs:
+        try:
+            with _Bar(each, quiet=as_json or to == "json") as bar:
+                outcome = export_run(opened, each, to, progress=bar.show, **options)
+        except AgentorError as error:
+            if run_id is not None:
+                raise
+            failed += 1
+            typer.echo(f"agentor: {error}", err=True)
+            continue
+        _say(outcome, as_json, quiet=to == "json")
+    if not runs:
+        typer.echo("no run is incomplete", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _say(outcome: Any, as_json: bool, *, quiet: bool) -> None:
+    if as_json:
+        names = ("run_id", "address", "trace_ids", "sent", "skipped", "unfinished", "late_s")
+        typer.echo(strictjson.dumps({name: getattr(outcome, name) for name in names}), err=quiet)
+        return
+    if quiet:
+        return
+    from agentor_exporters.after import LATE_S
+
+    console = Console(highlight=False, stderr=False)
+    before = f", {outcome.skipped} were there" if outcome.skipped else ""
+    console.print(f"[green]✓[/green] {outcome.run_id}: {outcome.sent} spans to {outcome.address}{before}")
+    for trace_id in outcome.trace_ids:
+        console.print(f"  trace {trace_id}")
+    if outcome.unfinished:
+        console.print("  [yellow]a worker has the run[/yellow]: its last segment's span comes when it ends")
+    if outcome.sent and outcome.late_s > LATE_S:
+        hours = outcome.late_s / 3600
+        console.print(
+            f"  [yellow]it ended {hours:.0f} h ago[/yellow]: some backends refuse spans that old and say "
+            "nothing; --shift-to-now moves the times"
+        )
+
+
+def _incomplete(store: Store, age_s: float) -> list[str]:
+    infos = background.run(Access(store).describe(), method="describe")
+    until = time.time() - age_s
+    return [i.run_id for i in infos if i.status == "running" and (i.updated_at or 0.0) <= until]
+
+
+def _age(text: str) -> float:
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no time; write 30s, 10m, 6h or 2d")
+    return timedelta(seconds=int(found[1]) * _TIMES[found[2]]).total_seconds()
+
+
+class _Bar:
+    """Progress of a long export, on a terminal only."""
+
+    def __init__(self, run_id: str, *, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._shown = console.is_terminal and not quiet
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not self._shown)
+        self._task = self._progress.add_task(run_id, total=None)
+
+    def show(self, sent: int, total: int) -> None:
+        self._progress.update(self._task, completed=sent, total=total)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+        sys.stderr.flush()

@@ -1,0 +1,230 @@
+"""A run's trace from its log, after the fact: also of a run whose process was killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any  # exporters and providers of OpenTelemetry, imported when used
+
+from agentor.engine.events import Event
+from agentor.engine.lineage import split_fork
+from agentor.engine.spans import Span
+from agentor.engine.store.access import Access
+from agentor.engine.store.base import Store
+from agentor.engine.store.names import check_run_id, encoded
+from agentor.engine.threads import background
+from agentor.engine.trace import Projector
+from agentor.errors import ExportFailed, RunBusy, RunNotFound
+from agentor_exporters import names, semconv
+from agentor_exporters.attributes import Content, Record, Redact
+from agentor_exporters.cursor import SUFFIX, Cursor, began, beside
+from agentor_exporters.pipeline import BATCH_BYTES, BATCH_SPANS
+from agentor_exporters.target import Target
+
+LATE_S = 3600.0  # Dynatrace refuses spans that ended an hour ago; others take six hours, or a day
+IDLE_S = 600.0  # a run without a lease to ask for, and without news for so long, counts as dead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What an export did.
+
+    Attributes:
+        trace_ids: The traces that the run is in; nearly always one.
+        sent, skipped: Spans sent now, and spans that the cursor says are there already.
+        unfinished: True if a worker has the run: the span of its last segment is not sent yet.
+        late_s: How long ago the last span that was sent had ended; some backends refuse late spans.
+    """
+
+    run_id: str
+    address: str
+    trace_ids: tuple[str, ...]
+    sent: int
+    skipped: int
+    unfinished: bool
+    late_s: float
+
+
+async def aexport_run(
+    store: Store,
+    run_id: str,
+    to: str | Target | Any = "otlp",
+    *,
+    content: Content | None = None,
+    redact: Redact | None = None,
+    everything: bool = False,
+    dead: bool | None = None,
+    shift_to_now: bool = False,
+    cursors: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Export:
+    """Send a run's trace, with its own times and ids: sending twice is harmless.
+
+    Args:
+        to: "otlp", "celesto", "json", the name of another exporter, a target, or an exporter, processor or
+            provider of OpenTelemetry.
+        content, redact: As `OtelTracer`.
+        everything: Send also what the cursor says was delivered. Places that keep each span that
+            they get (Jaeger, Honeycomb) then have it twice.
+        dead: Whether a run without an end counts as dead, so that what it left open is sent as
+            interrupted. None: if nobody has its lease, which is taken for a moment to find out.
+        shift_to_now: Move all times so that the run ends now, for backends that refuse late spans; it
+            makes other spans of the ones that were sent before.
+        cursors: A folder for the cursor, for stores that have none beside their logs.
+        progress: Called with the spans sent so far and their whole number.
+
+    Raises:
+        RunNotFound, CorruptLog, UnsupportedLog: as named.
+        ExportFailed: the target did not take it; what it took is noted, and the rest can be sent again.
+        ValueError, MissingExtra, MissingKey: about `to`.
+    """
+    check_run_id(run_id)
+    access = Access(store)
+    events, _ = await access.load(run_id)
+    if not events:
+        raise RunNotFound(run_id, access.where)
+    spans, unfinished = await _spans(access, run_id, events, dead)
+    target = _target(to)
+    path = beside(store, run_id)
+    if path is None and cursors is not None:
+        path = Path(cursors) / f"{encoded(run_id)}{SUFFIX}"
+    cursor = Cursor(path, target.address)
+    skipped = 0 if everything or shift_to_now else min(cursor.read(began(events)), len(spans))
+    due = spans[skipped:]
+    if shift_to_now and due:
+        due = _shifted(due, time.time() - max(span.ended_at for span in due))
+    encoder = names.encoder(target, content, redact)
+    records = [encoder.record(span) for span in due]
+    if shift_to_now:
+        records = [_marked(record, spans) for record in records]
+    try:
+        _send(target, records, run_id, cursor, began(events), progress)
+    finally:
+        target.close(2.0)
+    ended = max((span.ended_at for span in due), default=time.time())
+    return Export(
+        run_id=run_id,
+        address=target.address,
+        trace_ids=tuple(dict.fromkeys(span.place.trace_id for span in spans)),
+        sent=len(records),
+        skipped=skipped,
+        unfinished=unfinished,
+        late_s=max(0.0, time.time() - ended),
+    )
+
+
+def export_run(
+    store: Store,
+    run_id: str,
+    to: str | Target | Any = "otlp",
+    *,
+    content: Content | None = None,
+    redact: Redact | None = None,
+    everything: bool = False,
+    dead: bool | None = None,
+    shift_to_now: bool = False,
+    cursors: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Export:
+    """`aexport_run` for callers that are not async."""
+    work = aexport_run(
+        store,
+        run_id,
+        to,
+        content=content,
+        redact=redact,
+        everything=everything,
+        dead=dead,
+        shift_to_now=shift_to_now,
+        cursors=cursors,
+        progress=progress,
+    )
+    return background.run(work, method="export_run", instead="await aexport_run(...)")
+
+
+async def _spans(
+    access: Access, run_id: str, events: Sequence[Event], dead: bool | None
+) -> tuple[list[Span], bool]:
+    """The run's spans, and whether it goes on."""
+    copied, own = split_fork(events)
+    projector = Projector(run_id, copied)
+    spans = [span for event in own for span in projector.feed(event)]
+    left = projector.close()
+    if not left:
+        return spans, False
+    if dead is None:
+        dead = await _is_dead(access, run_id, events[-1])
+    return ([*spans, *left], False) if dead else (spans, True)
+
+
+async def _is_dead(access: Access, run_id: str, last: Event) -> bool:
+    if not callable(getattr(access.store, "lease", None)):
+        return time.time() - (last.at or 0.0) > IDLE_S
+    try:
+        lease = await access.lease(run_id, "trace export")
+    except RunBusy:
+        return False
+    if lease is not None:
+        await access.call(lease.release)
+    return True
+
+
+def _target(to: object) -> Target:
+    if isinstance(to, str):
+        return names.target(to)
+    if isinstance(to, Target):
+        return to
+    from agentor_exporters.otel import target_of
+
+    return target_of(to)
+
+
+def _send(
+    target: Target,
+    records: Sequence[Record],
+    run_id: str,
+    cursor: Cursor,
+    began_at: float | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    at, most = 0, BATCH_SPANS
+    while at < len(records):
+        batch = _batch(records[at:], most)
+        try:
+            taken, reason = target.export(batch), "it answered with an error, or not at all"
+        except Exception as error:  # a target may raise anything
+            taken, reason = False, f"{type(error).__name__}: {error}"
+        if not taken:
+            if len(batch) > 1:  # too large for it, or one of them is not to its liking, or it is away
+                most = len(batch) // 2 if at else 1
+                continue
+            raise ExportFailed(run_id, target.address, at, len(records), reason)
+        at += len(batch)
+        most = min(most * 2, BATCH_SPANS)
+        cursor.write(began_at, batch[-1].span.number + 1)
+        if progress is not None:
+            progress(at, len(records))
+
+
+def _batch(records: Sequence[Record], most: int) -> list[Record]:
+    batch: list[Record] = []
+    size = 0
+    for record in records[:most]:
+        size += record.size_bytes
+        if batch and size > BATCH_BYTES:
+            break
+        batch.append(record)
+    return batch
+
+
+def _shifted(spans: Sequence[Span], by_s: float) -> list[Span]:
+    return [replace(s, started_at=s.started_at + by_s, ended_at=s.ended_at + by_s) for s in spans]
+
+
+def _marked(record: Record, before: Sequence[Span]) -> Record:
+    """A record that says by how much its times were moved."""
+    by_s = record.span.ended_at - before[record.span.number].ended_at
+    events = tuple((name, at + by_s, attributes) for name, at, attributes in record.events)
+    return replace(record, events=events, attributes={**record.attributes, semconv.SHIFT: round(by_s, 3)})

@@ -1,0 +1,307 @@
+"""From a span of the engine to what is sent of it: name, attributes, and content where that is wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal  # Any: content is provider JSON
+
+from agentor.engine import strictjson
+from agentor.engine.events import Event, Fork, RunStart
+from agentor.engine.spans import AgentSpan, ModelSpan, Span, ToolSpan
+from agentor_exporters import semconv
+from agentor_exporters.content import (
+    MAX_ATTRIBUTE_BYTES,
+    SHORT,
+    Fitted,
+    clean,
+    finish_reason,
+    instructions,
+    message,
+    messages,
+    parsed,
+)
+
+Content = Literal["none", "delta", "full"]
+Value = str | int | float | bool | tuple[str, ...]
+Redact = Callable[[str, Any, Event], Any]
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_LIMITS = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
+_OVERHEAD_BYTES = 64  # of an attribute, and of a span, as they are sent
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A span as it is sent. `error` is the message, where content may be sent."""
+
+    span: Span
+    name: str
+    attributes: Mapping[str, Value]
+    content: Mapping[str, str] = field(default_factory=dict)  # JSON texts
+    error: str | None = None
+    events: tuple[tuple[str, float, Mapping[str, Value]], ...] = ()  # name, epoch seconds, attributes
+
+    @property
+    def is_client(self) -> bool:
+        return isinstance(self.span, ModelSpan)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes on the wire."""
+        texts = [*self.attributes.values(), *self.content.values(), self.error or ""]
+        return sum(len(t) if isinstance(t, str) else 8 for t in texts) + _OVERHEAD_BYTES * (len(texts) + 2)
+
+    def without_content(self) -> Record:
+        """The same without what was said."""
+        return replace(self, content={}, error=None)
+
+    def all_attributes(self) -> dict[str, Value]:
+        """Attributes and content, the most important first, at most `semconv.MAX_ATTRIBUTES`."""
+        room = semconv.MAX_ATTRIBUTES - len(self.content)
+        return {**dict(list(self.attributes.items())[:room]), **self.content}
+
+
+class Encoder:
+    """Makes records of spans.
+
+    Args:
+        content: "none"; "delta" for each message once; "full" for the whole request on every model
+            span. None: what `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says, or "none".
+        redact: Called with each piece of content before it is sent, as `redact(kind, value, event)`, kind
+            being `input_messages`, `output_messages`, `system_instructions`, `tool_arguments`,
+            `tool_result` or `error_message`; what it returns is sent, None sends nothing. If it
+            raises, that piece is left out.
+        dialects: "openinference" or "langfuse" add the few keys that these read besides.
+
+    Raises:
+        ValueError: an unknown `content` or dialect.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: Content | None = None,
+        redact: Redact | None = None,
+        dialects: tuple[str, ...] = (),
+    ) -> None:
+        if content not in (None, "none", "delta", "full"):
+            raise ValueError(f"content must be 'none', 'delta' or 'full', not {content!r}")
+        if unknown := set(dialects) - {"openinference", "langfuse"}:
+            raise ValueError(f"unknown dialects: {', '.join(sorted(unknown))}")
+        self.content: Content = content or content_of_environment()
+        self._redact, self._dialects = redact, dialects
+        self._names = semconv.dialect_of_environment()
+        limits = [int(v) for n in _LIMITS if (v := os.environ.get(n, "").strip()).isdigit()]
+        self.limit_bytes = min([MAX_ATTRIBUTE_BYTES, *limits])
+
+    @property
+    def schema_url(self) -> str:
+        return self._names.schema_url
+
+    def record(self, span: Span) -> Record:
+        """What is sent of a span."""
+        if isinstance(span, AgentSpan):
+            record = self._agent(span)
+        elif isinstance(span, ModelSpan):
+            record = self._model(span)
+        else:
+            assert isinstance(span, ToolSpan)
+            record = self._tool(span)
+        if self.content == "none" or span.error is None or record.error is not None:
+            return record
+        event = _closing(span)
+        said = None if event is None else self.allowed("error_message", span.error, event)
+        return replace(record, error=None if said is None else clean(str(said))[: self.limit_bytes])
+
+    # --- kinds ----------------------------------------------------------------------------------
+
+    def _agent(self, span: AgentSpan) -> Record:
+        start = span.start
+        model = start.model if isinstance(start, RunStart) else None
+        known = _common(span, "invoke_agent")
+        if self._names.provider_on_agent and model:
+            known[semconv.PROVIDER] = semconv.provider_of(model, None)[0]
+        known |= {semconv.MODEL: model, semconv.STATUS: span.status, semconv.DURING: span.during}
+        known |= {semconv.TURNS: span.turns, semconv.CALLS: span.calls}
+        if span.usage.to_dict():
+            known |= {semconv.USAGE_IN: span.usage.input_tokens, semconv.USAGE_OUT: span.usage.output_tokens}
+        if span.fork is not None:
+            known |= {semconv.FORKED_FROM: span.fork.forked_from, semconv.FORKED_AT: span.fork.parent_seq}
+        if isinstance(start, Fork):
+            known[semconv.COPY] = True
+        if isinstance(start, RunStart) and start.trace_metadata:
+            known[semconv.METADATA] = strictjson.dumps(start.trace_metadata)
+        said: dict[str, Any] = {}
+        if isinstance(start, RunStart):
+            if start.system is not None:
+                text = instructions(start.system)
+                said[semconv.SYSTEM_INSTRUCTIONS] = ("system_instructions", text, start)
+            if start.messages:
+                said[semconv.INPUT_MESSAGES] = ("input_messages", messages(start.messages), start)
+        answer = getattr(span.end, "text", None)
+        if answer is not None and span.end is not None:
+            whole = _output({"role": "assistant", "content": answer}, "stop", span.error_type is not None)
+            said[semconv.OUTPUT_MESSAGES] = ("output_messages", whole, span.end)
+        name = "invoke_agent" if span.agent is None else f"invoke_agent {span.agent}"
+        record = self._filled(span, name, known, said)
+        return self._as_openinference(record) if "openinference" in self._dialects else record
+
+    def _model(self, span: ModelSpan) -> Record:
+        made, usage = span.generation, None if span.generation is None else span.generation.usage
+        origin = made.rest.get("origin") if made is not None and made.rest else None
+        provider, host = semconv.provider_of(span.model, origin if isinstance(origin, str) else None)
+        known = _common(span, "chat")
+        known |= {semconv.PROVIDER: provider, semconv.MODEL: span.model, semconv.SERVER: host}
+        if usage is not None:
+            known |= {semconv.INPUT_TOKENS: usage.input_tokens, semconv.OUTPUT_TOKENS: usage.output_tokens}
+            known[semconv.CACHE_READ] = usage.cached_input_tokens or None
+            known[self._names.cache_write] = usage.cache_write_input_tokens or None
+            known[semconv.REASONING_TOKENS] = usage.reasoning_tokens or None
+        known |= {semconv.TURN: span.turn, semconv.SEQ: span.seq}
+        if made is not None:
+            if made.error is None:
+                known[semconv.FINISH_REASONS] = (finish_reason(made.finish_reason, False),)
+                known[semconv.RESPONSE_MODEL] = made.model
+            known |= {semconv.RESPONSE_ID: made.response_id, semconv.COST: made.cost}
+            known[semconv.FIRST_CHUNK] = made.time_to_first_chunk
+        known[semconv.STREAM] = True if span.streams else None
+        known |= {
+            key: _setting(name, (span.params or {}).get(name)) for name, key in semconv.SETTINGS.items()
+        }
+        said: dict[str, Any] = {}
+        if made is not None:
+            shown = {call_id: place.span_id for call_id, place in span.shown.items()}
+            new, offset = (span.new, span.offset) if self.content != "full" else (request_of(span), 0)
+            if new:
+                said[semconv.INPUT_MESSAGES] = (
+                    "input_messages",
+                    messages(new, shown if self.content != "full" else None),
+                    made,
+                )
+                known[semconv.OFFSET] = offset or None
+            if made.error is None:
+                whole = _output(made.message, made.finish_reason, False)
+                said[semconv.OUTPUT_MESSAGES] = ("output_messages", whole, made)
+        if "langfuse" in self._dialects and made is not None and made.time_to_first_chunk is not None:
+            first = (made.started_at or span.started_at) + made.time_to_first_chunk
+            known["langfuse.observation.completion_start_time"] = semconv.rfc3339(first)
+        record = self._filled(span, f"chat {span.model or 'model'}", known, said)
+        attempts = span.retries if made is not None else span.retries[:-1]
+        events: tuple[tuple[str, float, Mapping[str, Value]], ...] = tuple(
+            (
+                semconv.RETRY,
+                attempt.at or span.started_at,
+                {
+                    semconv.ATTEMPT: attempt.attempt,
+                    semconv.ERROR_TYPE: clean(attempt.error_type or "error"),
+                    "agentor.wait_s": attempt.wait_s or 0.0,
+                },
+            )
+            for attempt in attempts
+        )
+        return replace(record, events=events)
+
+    def _tool(self, span: ToolSpan) -> Record:
+        call, result = span.call, span.result
+        known = _common(span, "execute_tool")
+        known |= {semconv.TOOL: call.name, semconv.CALL_ID: call.call_id, semconv.TOOL_TYPE: "function"}
+        known |= {semconv.TURN: call.turn, semconv.SEQ: span.seq}
+        known[semconv.ATTEMPT] = call.attempt if call.attempt > 1 else None
+        said: dict[str, Any] = {}
+        text = call.arguments if call.edited_args is None else None
+        if self.content == "full" or text is None or len(text.encode("utf-8", "replace")) <= SHORT:
+            value = call.args if call.args is not None else parsed(call.arguments or "")
+            if value not in (None, ""):
+                said[semconv.ARGUMENTS] = ("tool_arguments", value, call)
+        if result is not None and result.error is None:
+            said[semconv.RESULT] = ("tool_result", result.content, result)
+        return self._filled(span, f"execute_tool {call.name}", known, said)
+
+    # --- content --------------------------------------------------------------------------------
+
+    def _filled(self, span: Span, name: str, known: dict[str, Any], said: dict[str, Any]) -> Record:
+        content: dict[str, str] = {}
+        if self.content != "none":
+            fitted = Fitted(self.limit_bytes)
+            for key, (kind, value, event) in said.items():
+                value = self.allowed(kind, value, event)
+                if value is not None:
+                    content[key] = fitted.json(value)
+            if fitted.cut:
+                known[semconv.TRUNCATED] = True
+                known[semconv.CONTENT_BYTES] = fitted.whole_bytes
+        known[semconv.ERROR_TYPE] = span.error_type
+        if "openinference" in self._dialects:
+            kinds = {"invoke_agent": "AGENT", "chat": "LLM", "execute_tool": "TOOL"}
+            known["openinference.span.kind"] = kinds[str(known[semconv.OPERATION])]
+            known["session.id"] = span.conversation
+        attributes = {
+            key: clean(value) if isinstance(value, str) else value
+            for key, value in sorted(known.items(), key=_importance)
+            if value is not None
+        }
+        return Record(span, clean(name), attributes, content)
+
+    def allowed(self, kind: str, value: Any, event: Event) -> Any:
+        """A piece of content as it may be sent; None for nothing of it."""
+        if self._redact is None:
+            return value
+        try:
+            return self._redact(kind, value, event)
+        except Exception:  # the user's own: what it did not clear is not sent
+            return None
+
+    @staticmethod
+    def _as_openinference(record: Record) -> Record:
+        names = {semconv.INPUT_MESSAGES: "input", semconv.OUTPUT_MESSAGES: "output"}
+        extra = {f"{new}.value": record.content[old] for old, new in names.items() if old in record.content}
+        kinds: dict[str, Value] = {key.replace("value", "mime_type"): "application/json" for key in extra}
+        return replace(record, content={**record.content, **extra}, attributes={**record.attributes, **kinds})
+
+
+def content_of_environment() -> Content:
+    """ "delta" where the standard variable asks for content on spans, in its new words or the old ones."""
+    value = os.environ.get(_CAPTURE, "").strip().lower()
+    return "delta" if value in ("span_only", "span_and_event", "true", "1") else "none"
+
+
+def _common(span: Span, operation: str) -> dict[str, Any]:
+    return {
+        semconv.OPERATION: operation,
+        semconv.AGENT: span.agent,
+        semconv.CONVERSATION: span.conversation,
+        semconv.RUN: span.run_id,
+        semconv.SEGMENT: span.segment,
+    }
+
+
+def _importance(item: tuple[str, Any]) -> bool:
+    """Settings last: they are the ones that a span without room goes without."""
+    return item[0] in semconv.SETTINGS.values()
+
+
+def _closing(span: Span) -> Event | None:
+    if isinstance(span, AgentSpan):
+        return span.end
+    if isinstance(span, ModelSpan):
+        return span.generation or (span.retries[-1] if span.retries else None)
+    return span.result if isinstance(span, ToolSpan) else None
+
+
+def request_of(span: ModelSpan) -> tuple[Any, ...]:
+    """The whole request of a model span."""
+    try:
+        return tuple(span.generation.messages) if span.generation is not None else ()
+    except LookupError:
+        return span.new
+
+
+def _output(said: dict[str, Any], reason: str | None, failed: bool) -> list[dict[str, Any]]:
+    return [{**message(said), "finish_reason": finish_reason(reason, failed)}]
+
+
+def _setting(name: str, value: Any) -> Value | None:
+    if name == "stop" and value is not None:
+        return (value,) if isinstance(value, str) else tuple(str(item) for item in value)
+    return value if isinstance(value, str | int | float) else None

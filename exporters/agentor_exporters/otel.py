@@ -1,0 +1,282 @@
+"""OpenTelemetry: an application's own provider, or any exporter or processor of its SDK."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any  # parts of the SDK that have no public type
+
+from agentor.engine.spans import Place, Span
+from agentor.errors import MissingExtra
+from agentor_exporters import semconv
+from agentor_exporters.attributes import Content, Encoder, Record, Redact
+from agentor_exporters.metrics import Meters
+from agentor_exporters.pipeline import LINGER_S
+from agentor_exporters.target import Target
+from agentor_exporters.tracer import SpanTracer
+
+try:
+    from opentelemetry import context, trace
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags
+    from opentelemetry.trace.status import Status, StatusCode
+except ImportError as error:
+    raise MissingExtra("opentelemetry-sdk", "otel") from error
+
+
+class OtelTracer(SpanTracer):
+    """Runs as OpenTelemetry spans and metrics.
+
+    Args:
+        to: A `TracerProvider` (None: the application's), or a `SpanExporter` or `SpanProcessor`. The
+            global provider is never set. Through a provider, its sampler, limits and processors count,
+            and it alone decides when spans leave the process.
+        content: "none", "delta" for each message once, "full" for whole requests. None: what
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says, by default nothing.
+        redact: `redact(kind, value, event)` for each piece of content; see `agentor_exporters.attributes`.
+        dialects: "openinference", "langfuse": keys that these dashboards read besides.
+        cursors: A folder for cursors, for stores that have none beside their logs.
+        linger_s: Seconds that spans are gathered before they are sent.
+        meter_provider: For metrics; None: the application's.
+
+    Raises:
+        ValueError: None, and the application has no provider.
+        TypeError: none of these.
+    """
+
+    def __init__(
+        self,
+        to: trace.TracerProvider | SpanExporter | SpanProcessor | Target | None = None,
+        *,
+        content: Content | None = None,
+        redact: Redact | None = None,
+        dialects: tuple[str, ...] = (),
+        cursors: Path | str | None = None,
+        linger_s: float = LINGER_S,
+        meter_provider: Any = None,
+    ) -> None:
+        super().__init__(
+            target_of(to),
+            Encoder(content=content, redact=redact, dialects=dialects),
+            cursors=cursors,
+            linger_s=linger_s,
+        )
+        self._meters = Meters(meter_provider)
+
+    def caller(self) -> Place | None:
+        """The span that is current in the application's context."""
+        found = trace.get_current_span().get_span_context()
+        if not found.is_valid:
+            return None
+        sampled = bool(found.trace_flags & TraceFlags.SAMPLED)
+        return Place(f"{found.trace_id:032x}", f"{found.span_id:016x}", sampled)
+
+    @contextmanager
+    def within(self, place: Place) -> Iterator[None]:
+        """Make the span that will be exported later the parent of what other libraries record."""
+        token = context.attach(_context_of(place))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    def measure(self, span: Span) -> None:
+        """Count a live span in the metrics."""
+        self._meters.measure(span)
+
+
+def target_of(to: object) -> Target:
+    """The target for a provider, an exporter or a processor; a target is one already.
+
+    Raises:
+        ValueError, TypeError: as `OtelTracer`.
+    """
+    if to is None:
+        to = trace.get_tracer_provider()
+        if isinstance(to, trace.ProxyTracerProvider):
+            raise ValueError(
+                "the application has set no TracerProvider; give one, or an exporter, or use 'otlp'"
+            )
+    if isinstance(to, Target):
+        return to
+    if isinstance(to, SpanExporter | SpanProcessor):
+        return HandBuilt(to)
+    if isinstance(to, trace.TracerProvider):
+        return Provided(to)
+    raise TypeError(f"OtelTracer takes a TracerProvider, a SpanExporter or a SpanProcessor, not {to!r}")
+
+
+class HandBuilt:
+    """Finished spans to an exporter or a processor, under exactly their own ids.
+
+    The SDK's own road would be by a provider, which gives out ids at random and holds spans open; so its
+    sampler and its limits, which the standard variables set, are asked here.
+
+    Args:
+        address: Names the place for cursors; None: the exporter's class.
+    """
+
+    whole_segments = False
+
+    def __init__(self, to: SpanExporter | SpanProcessor, *, address: str | None = None) -> None:
+        self._to = to
+        self.address = address or type(to).__name__
+        provider = TracerProvider(shutdown_on_exit=False)  # never global: it only reads the variables
+        self._resource, self._sampler = provider.resource, provider.sampler
+        limit = SpanLimits().max_span_attributes
+        self._limit = semconv.MAX_ATTRIBUTES if limit is None else limit
+        self._scope = InstrumentationScope(
+            semconv.SCOPE, _version(), semconv.dialect_of_environment().schema_url
+        )
+        self._closed = threading.Lock()
+
+    def samples(self, place: Place, caller: Place | None) -> bool:
+        """The sampler's word on the trace's root, which depends on its ids alone."""
+        return _sampled(self._sampler, place, caller)
+
+    def export(self, records: Sequence[Record]) -> bool:
+        """Hand over the spans; for an exporter, True once it has delivered them."""
+        spans = [self._span(record) for record in records]
+        if isinstance(self._to, SpanExporter):
+            return self._to.export(spans) is SpanExportResult.SUCCESS
+        for span in spans:
+            self._to.on_end(span)
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        """Shut the exporter or processor down."""
+        if self._closed.acquire(blocking=False):  # both ask: the pipeline's end and its impatient closer
+            self._to.shutdown()
+
+    def _span(self, record: Record) -> ReadableSpan:
+        span = record.span
+        attributes = dict(list(record.all_attributes().items())[: self._limit])
+        return ReadableSpan(
+            name=record.name,
+            context=_span_context(span.place),
+            parent=None if span.parent is None else _span_context(span.parent),
+            resource=self._resource,
+            attributes=attributes,
+            events=_events(record),
+            links=_links(record),
+            kind=SpanKind.CLIENT if record.is_client else SpanKind.INTERNAL,
+            instrumentation_scope=self._scope,
+            status=_status(record),
+            start_time=_ns(span.started_at),
+            end_time=_ns(span.ended_at),
+        )
+
+
+class Provided:
+    """Spans through an application's provider: its sampler, limits and processors count.
+
+    They have their own ids where the provider is the SDK's; another one gives its own.
+    """
+
+    whole_segments = False
+
+    def __init__(self, provider: trace.TracerProvider) -> None:
+        self.address = "provider"
+        self._sampler = getattr(provider, "sampler", None)
+        self._tracer = provider.get_tracer(
+            semconv.SCOPE, _version(), schema_url=semconv.dialect_of_environment().schema_url
+        )
+        self._ids = _Ids()
+        if hasattr(self._tracer, "id_generator"):  # of this tracer alone; no other one's ids change
+            self._tracer.id_generator = self._ids
+
+    def samples(self, place: Place, caller: Place | None) -> bool:
+        """What the provider's sampler will say of the trace's root."""
+        return self._sampler is None or _sampled(self._sampler, place, caller)
+
+    def export(self, records: Sequence[Record]) -> bool:
+        """Start and end each span, at its own times."""
+        for record in records:
+            span = record.span
+            self._ids.next = span.place
+            parent = context.Context() if span.parent is None else _context_of(span.parent)
+            live = self._tracer.start_span(
+                record.name,
+                context=parent,
+                kind=SpanKind.CLIENT if record.is_client else SpanKind.INTERNAL,
+                attributes=record.all_attributes(),
+                links=_links(record),
+                start_time=_ns(span.started_at),
+            )
+            for event in _events(record):
+                live.add_event(event.name, event.attributes, event.timestamp)
+            status = _status(record)
+            if status.status_code is StatusCode.ERROR:
+                live.set_status(status)
+            live.end(_ns(span.ended_at))
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing: the provider is the application's."""
+
+
+class _Ids(IdGenerator):
+    """Gives out the ids of the span that is about to be started; it is used on one thread."""
+
+    def __init__(self) -> None:
+        self.next: Place | None = None
+        self._random = RandomIdGenerator()
+
+    def generate_span_id(self) -> int:
+        return self._random.generate_span_id() if self.next is None else int(self.next.span_id, 16)
+
+    def generate_trace_id(self) -> int:
+        return self._random.generate_trace_id() if self.next is None else int(self.next.trace_id, 16)
+
+    def is_trace_id_random(self) -> bool:
+        return False
+
+
+def _sampled(sampler: Any, place: Place, caller: Place | None) -> bool:
+    parent = context.Context() if caller is None else _context_of(caller)
+    result = sampler.should_sample(parent, int(place.trace_id, 16), "invoke_agent", SpanKind.INTERNAL, {}, ())
+    if caller is None and not place.sampled:  # a later segment of a run that its caller did not sample
+        return False
+    return bool(result.decision.is_sampled())
+
+
+def _span_context(place: Place) -> SpanContext:
+    flags = TraceFlags(TraceFlags.SAMPLED if place.sampled else TraceFlags.DEFAULT)
+    return SpanContext(int(place.trace_id, 16), int(place.span_id, 16), is_remote=False, trace_flags=flags)
+
+
+def _context_of(place: Place) -> context.Context:
+    return trace.set_span_in_context(NonRecordingSpan(_span_context(place)))
+
+
+def _links(record: Record) -> list[Link]:
+    return [Link(_span_context(link.to), {semconv.LINK: link.kind}) for link in record.span.links]
+
+
+def _events(record: Record) -> list[Event]:
+    return [Event(name, attributes, _ns(at)) for name, at, attributes in record.events]
+
+
+def _status(record: Record) -> Status:
+    if record.span.error_type is None:
+        return Status(StatusCode.UNSET)
+    return Status(StatusCode.ERROR, record.error)
+
+
+def _ns(at: float) -> int:
+    return round(at * 1000) * 1_000_000  # the log counts milliseconds; a float has no nanoseconds
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("agentor")
+
+
+__all__ = ["HandBuilt", "OtelTracer", "Provided", "Resource", "target_of"]

@@ -1,0 +1,240 @@
+"""One thread that turns events into records and delivers them; a run never waits for it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Protocol
+
+from agentor.engine.events import Event
+from agentor_exporters.attributes import Record
+from agentor_exporters.target import Target
+
+CLOSE_S = 2.0  # that a process may take to end
+LINGER_S = 1.0  # that events are gathered before they are sent
+BATCH_SPANS, BATCH_BYTES = 512, 1024 * 1024  # a batch: backends take 2 to 4 MiB
+MAX_EVENTS, MAX_SPANS, MAX_BYTES = 50_000, 20_000, 64 * 1024 * 1024  # that wait
+MAX_WAIT_S = 30.0  # between two attempts
+ATTEMPTS = 5  # at a batch, before it is halved, and one span before it is left to a later export
+
+log = logging.getLogger("agentor.tracing")
+_alive: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+class Source(Protocol):
+    """A segment that is followed: it makes records of its events, and learns what became of them."""
+
+    lost: bool  # something of it was dropped
+
+    def lose(self) -> None:
+        """Something of it was dropped: its log has it, and a later export sends it."""
+
+    def records(self, event: Event) -> list[Record]:
+        """What is to be sent now that this event was saved."""
+        ...
+
+    def delivered(self, record: Record) -> None:
+        """The target has this record and those before."""
+
+
+class Pipeline:
+    """Events in; batches out to one target, in order, tried again while it fails.
+
+    What waits is bounded. Where it grows too much, content is dropped first and spans second; a span
+    that is dropped is still in its run's log, and the next export sends it.
+    """
+
+    def __init__(self, target: Target, *, linger_s: float = LINGER_S) -> None:
+        self._target, self._linger_s = target, linger_s
+        self._closing = False
+        self._reset()
+        _alive.add(self)
+
+    def _reset(self) -> None:
+        self._inbox: deque[tuple[Source, Event]] = deque()
+        self._backlog: deque[tuple[Source, Record]] = deque()
+        self._bytes = 0
+        self._batch = BATCH_SPANS
+        self._failures, self._retry_at, self._warned = 0, 0.0, False
+        self._wake, self._urgent = threading.Event(), threading.Event()
+        self._round, self._start_lock = threading.Condition(), threading.Lock()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+        self.dropped = 0  # spans that were not delivered, and events that were not looked at
+
+    # --- on the run's thread --------------------------------------------------------------------
+
+    def put(self, source: Source, event: Event) -> None:
+        """Take an event; returns at once."""
+        if self._closing or len(self._inbox) >= MAX_EVENTS:
+            source.lose()
+            self.dropped += 1
+            return
+        self._inbox.append((source, event))
+        if not self._wake.is_set():
+            self._wake.set()
+            if self._thread is None:
+                self._start()
+
+    def flush(self, timeout_s: float = CLOSE_S) -> bool:
+        """Deliver what waits; False if some of it still does after this time."""
+        until = time.monotonic() + timeout_s
+        self._urgent.set()
+        self._wake.set()
+        with self._round:
+            while self._waiting() and (left := until - time.monotonic()) > 0:
+                self._round.wait(left)
+        self._urgent.clear()
+        return not self._waiting()
+
+    def close(self, timeout_s: float = CLOSE_S) -> bool:
+        """Deliver what waits, and end; False if some was not delivered, which a later export sends."""
+        self._closing = True
+        self._urgent.set()
+        self._wake.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+            if thread.is_alive():
+                self._target.close(0.0)  # lets go of a request that hangs
+        return not self._waiting()
+
+    def let_end(self) -> None:
+        """Deliver what waits, and then end, with nobody waiting for it."""
+        self._closing = True
+        self._wake.set()
+
+    def _waiting(self) -> bool:
+        return bool(self._inbox or self._backlog or self._busy)
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="agentor-trace", daemon=True)
+                self._thread.start()
+
+    def forget(self) -> None:
+        """In a forked child: what waits is the parent's to send."""
+        self._reset()
+
+    # --- on its own thread ----------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            waits = bool(self._backlog)
+            self._wake.wait(max(0.0, self._retry_at - time.monotonic()) if waits else None)
+            if not self._urgent.is_set() and not self._closing:
+                self._urgent.wait(self._linger_s)
+            self._busy = True
+            self._wake.clear()
+            self._read()
+            if self._urgent.is_set() or time.monotonic() >= self._retry_at:
+                self._send()
+            self._busy = False
+            with self._round:
+                self._round.notify_all()
+            if self._closing and not self._inbox:
+                break
+        self._target.close(CLOSE_S)
+
+    def _read(self) -> None:
+        while self._inbox:
+            source, event = self._inbox.popleft()
+            if source.lost:
+                continue
+            try:
+                records = source.records(event)
+            except Exception as error:  # a log that cannot be shown must not end the thread
+                source.lose()
+                log.warning("a run's trace cannot be shown: %r; its log is whole", error)
+                continue
+            for record in records:
+                self._backlog.append((source, record))
+                self._bytes += record.size_bytes
+            if self._bytes > MAX_BYTES or len(self._backlog) > MAX_SPANS:
+                self._shrink()
+
+    def _shrink(self) -> None:
+        """Make room: content first, then the oldest spans."""
+        lean = [(source, record.without_content()) for source, record in self._backlog]
+        self._backlog = deque(lean)
+        self._bytes = sum(record.size_bytes for _, record in lean)
+        while self._bytes > MAX_BYTES or len(self._backlog) > MAX_SPANS:
+            self._drop()
+
+    def _drop(self) -> None:
+        source, record = self._backlog.popleft()
+        self._bytes -= record.size_bytes
+        source.lose()
+        self.dropped += 1
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "%s does not take spans: some of run %r were dropped; `agentor trace export` sends them "
+                "from its log",
+                self._target.address,
+                record.span.run_id,
+            )
+
+    def _send(self) -> None:
+        while self._backlog:
+            batch = self._head()
+            if not self._delivered(batch):
+                self._failures += 1
+                self._retry_at = time.monotonic() + min(2.0 ** (self._failures - 1), MAX_WAIT_S)
+                if self._failures >= ATTEMPTS:
+                    self._failures = 0
+                    self._batch = max(1, len(batch) // 2)
+                    if len(batch) == 1:  # it is this one that is not taken
+                        self._drop()
+                return
+            self._failures, self._retry_at = 0, 0.0
+            self._batch = min(self._batch * 2, BATCH_SPANS)
+            last: dict[Source, Record] = {}
+            for source, record in batch:
+                self._backlog.popleft()
+                self._bytes -= record.size_bytes
+                last[source] = record
+            for source, record in last.items():
+                source.delivered(record)
+
+    def _head(self) -> list[tuple[Source, Record]]:
+        batch: list[tuple[Source, Record]] = []
+        size = 0
+        for source, record in self._backlog:
+            size += record.size_bytes
+            if batch and (len(batch) >= self._batch or size > BATCH_BYTES):
+                break
+            batch.append((source, record))
+        return batch
+
+    def _delivered(self, batch: list[tuple[Source, Record]]) -> bool:
+        try:
+            return self._target.export([record for _, record in batch])
+        except Exception as error:  # a target may raise anything
+            log.debug("%s: %r", self._target.address, error)
+            return False
+
+
+def close_all(timeout_s: float = CLOSE_S) -> None:
+    """Close every pipeline, all within this time."""
+    until = time.monotonic() + timeout_s
+    pipelines = list(_alive)
+    for pipeline in pipelines:
+        pipeline.let_end()
+    for pipeline in pipelines:
+        pipeline.close(max(0.0, until - time.monotonic()))
+
+
+def _forget_all() -> None:
+    for pipeline in list(_alive):
+        pipeline.forget()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_forget_all)
