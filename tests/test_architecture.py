@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "tools": {"messages", "strictjson", "threads"},
     "models": {"messages", "strictjson", "threads"},
     "transcript": {"messages", "events", "strictjson"},
-    "store": {"messages", "events", "codec", "transcript", "strictjson", "threads"},
+    "store": {"messages", "events", "codec", "transcript", "trace", "strictjson", "threads"},
     "redact": {"events", "messages", "strictjson"},
     "journal": {"events", "store"},
     "policy": {"messages", "events", "transcript"},

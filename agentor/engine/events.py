@@ -291,14 +291,16 @@ class Context(Event):
 class Fork(Event):
     """Last record of a fork's copied part.
 
-    `calls` says, for each call that is open at the cut, how far the parent went with it after the
-    cut: "done" (it has a result there) or "started".
+    `parent_trace` is the root span of the parent's trace, as a W3C header; `family` the run that all
+    these forks come from, where that is not the parent. `calls` says, for each call that is open at
+    the cut, how far the parent went with it behind the cut: "done" (with a result) or "started".
     """
 
     type: str = "fork"
     forked_from: str = ""
     parent_seq: int | None = None
     parent_trace: str | None = None
+    family: str | None = None
     calls: dict[str, str] | None = None
 
 

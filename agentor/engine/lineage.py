@@ -1,4 +1,4 @@
-"""What a fork's log says of the runs that it comes from."""
+"""Where a run comes from: what its log has of its parents, and the root of its own trace."""
 
 from __future__ import annotations
 
@@ -15,34 +15,44 @@ def split_fork(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event
     return events[:cut], events[cut:]
 
 
-def family(run_id: str, copied: Sequence[Event]) -> tuple[str, Place | None, RunEnd | None]:
-    """The run that a family began with, the root of a fork's parent, and how the parent had ended.
+def family_of(run_id: str, events: Sequence[Event]) -> str:
+    """The run that this one and its forks, and their forks, come from."""
+    copied, _ = split_fork(events)
+    marker = copied[-1] if copied else None
+    if not isinstance(marker, Fork):
+        return run_id
+    return marker.family or marker.forked_from
+
+
+def root_of(run_id: str, events: Sequence[Event]) -> Place:
+    """The span that a run's trace begins with."""
+    copied, own = split_fork(events)
+    marker = copied[-1] if copied else None
+    start = next((event for event in own if isinstance(event, RunStart)), None)
+    if isinstance(marker, Fork) and stands_alone(ended(copied), start):
+        return Place(trace_id(run_id), span_id(run_id, marker.seq or 0))
+    if start is None:
+        return Place(trace_id(run_id), span_id(run_id, len(copied)))  # the next record will begin it
+    caller = Place.parse(start.traceparent)
+    trace = trace_id(run_id) if caller is None else caller.trace_id
+    return Place(trace, span_id(run_id, start.seq or 0))
+
+
+def ended(copied: Sequence[Event]) -> RunEnd | None:
+    """How the copied part had ended, where it had."""
+    for event in reversed(copied):
+        if isinstance(event, RunStart | Interrupted | RunEnd):
+            return event if isinstance(event, RunEnd) else None
+    return None
+
+
+def stands_alone(end: RunEnd | None, start: RunStart | None) -> bool:
+    """True for a fork that was only a copy, of a finished run with nothing new to answer.
+
+    A segment that the fork's own worker began, right behind the marker, has the run's first epoch.
 
     Args:
-        copied: The records up to the run's own marker, or none for a run that is no fork.
+        end: How the copied part had ended.
+        start: The first segment behind it, if there is one.
     """
-    oldest, parent, root, ended = run_id, None, None, None
-    begun: tuple[int, str | None] | None = None  # where the run that the records are of has its root
-    copy = False  # it may be a copy that stood by itself, with its marker as root
-    for event in copied:
-        if isinstance(event, RunStart):
-            if begun is None or (copy and event.epoch == 1):
-                begun = event.seq or 0, event.traceparent
-            ended, copy = None, False
-        elif isinstance(event, RunEnd):
-            ended = event
-        elif isinstance(event, Interrupted):
-            ended = None
-        elif isinstance(event, Fork):
-            oldest = event.forked_from if parent is None else oldest
-            parent = event.forked_from
-            root = _root_of(parent, begun or (0, None))
-            copy = ended is not None
-            begun = (event.seq or 0, None) if copy else None
-    return oldest, root, ended
-
-
-def _root_of(run_id: str, begun: tuple[int, str | None]) -> Place:
-    seq, traceparent = begun
-    caller = Place.parse(traceparent)
-    return Place(trace_id(run_id) if caller is None else caller.trace_id, span_id(run_id, seq))
+    return end is not None and (start is None or start.epoch != 1)

@@ -51,7 +51,7 @@ class Span:
 
     Attributes:
         seq: Number of the event that opened it; its id is made of the run's id and this.
-        conversation: The run that its family of forks began with.
+        conversation: The `trace_group_id` that was given, else the run that its family of forks began with.
         started_at, ended_at: Epoch seconds.
         error_type: Set where it failed; `error`, the message, may quote the conversation.
     """

@@ -19,7 +19,7 @@ from agentor.engine.events import (
     ToolCall,
     ToolResult,
 )
-from agentor.engine.lineage import family, split_fork
+from agentor.engine.lineage import ended, family_of, split_fork, stands_alone
 from agentor.engine.messages import Message, Usage
 from agentor.engine.spans import AgentSpan, Link, ModelSpan, Place, Span, ToolSpan, span_id, trace_id
 
@@ -70,7 +70,8 @@ class Projector:
         self.run_id = run_id
         self.spans = 0  # that ended so far
         self._marker = copied[-1] if copied and isinstance(copied[-1], Fork) else None
-        self._conversation, self._parent, self._copy_of = family(run_id, copied)
+        self._conversation = family_of(run_id, copied)
+        self._copy_of = ended(copied)  # the end of a finished parent
         self._in_trace = 0  # spans that ended in the trace of the last segment
         self._segments = 0
         self._root: Place | None = None  # of the trace that the last segment is in
@@ -127,7 +128,7 @@ class Projector:
         resumed = () if self._last is None else (Link(self._last, "resume"),)
         called = () if caller is None else (Link(caller, "caller"),)
         if self._root is None:
-            forked = () if self._parent is None else (Link(self._parent, "fork"),)
+            forked = () if self._marker is None else (Link(_parent_of(self._marker), "fork"),)
             if caller is not None:
                 return Place(caller.trace_id, own, caller.sampled), caller, forked
             return Place(trace_id(self.run_id), own), None, forked
@@ -146,12 +147,9 @@ class Projector:
         self._segments += 1
 
     def _copy(self, start: RunStart | None) -> list[Span]:
-        """The root of a fork that stood by itself: of a finished run, with nothing new to answer.
-
-        A segment that the fork's own worker began has the run's first epoch.
-        """
-        marker, ended = self._marker, self._copy_of
-        if marker is None or ended is None or self._segments or (start is not None and start.epoch == 1):
+        """The root of a fork that is only a copy of a finished run."""
+        marker, end = self._marker, self._copy_of
+        if marker is None or end is None or self._segments or not stands_alone(end, start):
             return []
         place, parent, links = self._placed(marker.seq or 0, None)
         self._root = self._last = place
@@ -160,9 +158,9 @@ class Projector:
         span = AgentSpan(
             **self._common(place, parent, marker.seq or 0, at, at, links=links),
             start=marker,
-            end=ended,
+            end=end,
             fork=marker,
-            status=ended.status,
+            status=end.status,
         )
         return [span]
 
@@ -362,6 +360,7 @@ class Projector:
     def _note(self, event: Event) -> None:
         if isinstance(event, RunStart):
             self._model = event.model or self._model
+            self._conversation = event.trace_group_id or self._conversation
             self._streams = event.stream or self._streams
             self._system = self._system or _has_system(event.messages)
             if event.messages:
@@ -386,3 +385,9 @@ class Projector:
 
 def _has_system(messages: list[Message]) -> bool:
     return any(m.get("role") == "system" for m in messages)
+
+
+def _parent_of(marker: Fork) -> Place:
+    """The root of the run that was forked; a log of agentor 0.1 does not name it."""
+    named = Place.parse(marker.parent_trace)
+    return named or Place(trace_id(marker.forked_from), span_id(marker.forked_from, 0))

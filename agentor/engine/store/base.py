@@ -6,7 +6,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
-from agentor.engine.events import Event, Fork, RunStart, numbered
+from agentor.engine.events import Event, Fork, numbered
+from agentor.engine.lineage import family_of, root_of
 from agentor.engine.store.summary import RunInfo
 
 LEASE_S = 30.0  # how long a silent worker keeps a run, unless a store's `lease_s` says otherwise
@@ -186,11 +187,12 @@ def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Event:
     cut = len(events) if at is None else at + 1
     if not 1 <= cut <= len(events):
         raise ValueError(f"run {src!r} has no record {at}; its records are 0 to {len(events) - 1}")
-    traces = [e.traceparent for e in events[:cut] if isinstance(e, RunStart) and e.traceparent]
+    family = family_of(src, events)
     marker = Fork(
         forked_from=src,
         parent_seq=cut - 1,
-        parent_trace=traces[-1] if traces else None,
+        parent_trace=root_of(src, events).traceparent,
+        family=None if family == src else family,
         calls=_ran_after(events, cut) or None,
     )
     return numbered(marker, cut, round(time.time(), 3))
