@@ -20,7 +20,7 @@ LINGER_S = 1.0  # that events are gathered before they are sent
 BATCH_SPANS, BATCH_BYTES = 512, 1024 * 1024  # a batch: backends take 2 to 4 MiB
 MAX_EVENTS, MAX_SPANS, MAX_BYTES = 50_000, 20_000, 64 * 1024 * 1024  # that wait
 MAX_WAIT_S = 30.0  # between two attempts
-ATTEMPTS = 5  # at a batch, before it is halved, and one span before it is left to a later export
+ATTEMPTS = 5  # at one span, before it is asked whether the target would take the next one
 
 log = logging.getLogger("agentor.tracing")
 _alive: weakref.WeakSet[Pipeline] = weakref.WeakSet()
@@ -59,7 +59,7 @@ class Pipeline:
         self._inbox: deque[tuple[Source, Event]] = deque()
         self._backlog: deque[tuple[Source, Record]] = deque()
         self._bytes = 0
-        self._batch = BATCH_SPANS
+        self._most = BATCH_SPANS  # of one batch: what the target takes
         self._failures, self._retry_at, self._warned = 0, 0.0, False
         self._wake, self._urgent = threading.Event(), threading.Event()
         self._round, self._start_lock = threading.Condition(), threading.Lock()
@@ -172,43 +172,62 @@ class Pipeline:
         self._bytes -= record.size_bytes
         source.lose()
         self.dropped += 1
-        if not self._warned:
-            self._warned = True
-            log.warning(
-                "%s does not take spans: some of run %r were dropped; `agentor trace export` sends them "
-                "from its log",
-                self._target.address,
-                record.span.run_id,
-            )
 
     def _send(self) -> None:
         while self._backlog:
             batch = self._head()
-            if not self._delivered(batch):
+            if self._delivered(batch):
+                self._took(batch)
+            elif len(batch) > 1 and self._delivered(batch[:1]):  # it is there: that was too much for it
+                self._took(batch[:1])
+                self._most = max(1, len(batch) // 2)
+            elif not self._passed_over():
                 self._failures += 1
                 self._retry_at = time.monotonic() + min(2.0 ** (self._failures - 1), MAX_WAIT_S)
-                if self._failures >= ATTEMPTS:
-                    self._failures = 0
-                    self._batch = max(1, len(batch) // 2)
-                    if len(batch) == 1:  # it is this one that is not taken
-                        self._drop()
+                self._warn()
                 return
-            self._failures, self._retry_at = 0, 0.0
-            self._batch = min(self._batch * 2, BATCH_SPANS)
-            last: dict[Source, Record] = {}
-            for source, record in batch:
-                self._backlog.popleft()
-                self._bytes -= record.size_bytes
-                last[source] = record
-            for source, record in last.items():
-                source.delivered(record)
+
+    def _passed_over(self) -> bool:
+        """Drop the first span if the target takes another one: it is there, and does not want this one."""
+        others = len(self._backlog) - 1
+        if self._failures < ATTEMPTS or others < 1:
+            return False
+        place = 1 + (self._failures - ATTEMPTS) % others
+        other = self._backlog[place]
+        if not self._delivered([other]):
+            return False
+        self._drop()
+        del self._backlog[place - 1]  # out of turn, so its cursor stays: at worst it is sent twice
+        self._bytes -= other[1].size_bytes
+        self._failures, self._retry_at = 0, 0.0
+        return True
+
+    def _took(self, batch: list[tuple[Source, Record]]) -> None:
+        self._failures, self._retry_at, self._warned = 0, 0.0, False
+        last: dict[Source, Record] = {}
+        for source, record in batch:
+            self._backlog.popleft()
+            self._bytes -= record.size_bytes
+            last[source] = record
+        for source, record in last.items():
+            source.delivered(record)
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "%s does not take spans; runs go on, and what it does not get now (run %r and others) "
+                "`agentor trace export` sends from their logs",
+                self._target.address,
+                self._backlog[0][1].span.run_id,
+            )
 
     def _head(self) -> list[tuple[Source, Record]]:
         batch: list[tuple[Source, Record]] = []
         size = 0
         for source, record in self._backlog:
             size += record.size_bytes
-            if batch and (len(batch) >= self._batch or size > BATCH_BYTES):
+            if batch and (len(batch) >= self._most or size > BATCH_BYTES):
                 break
             batch.append((source, record))
         return batch

@@ -1,0 +1,30 @@
+"""A receiver for each test, and none of the variables of whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers.otlp import Receiver
+
+from agentor.tracer import named
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.fixture(autouse=True)
+def _own_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in list(os.environ):
+        if name.startswith(("OTEL_", "CELESTO_")):
+            monkeypatch.delenv(name)
+    named.cache_clear()
+    yield
+    named.cache_clear()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as one:
+        yield one
