@@ -67,7 +67,7 @@ class Receiver(service_grpc.TraceServiceServicer):
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def Export(self, request: service.ExportTraceServiceRequest, context: Any) -> Any:
         self.keep(request.SerializeToString())
