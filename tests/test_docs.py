@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from scenarios import SCENARIOS
+from servers.otlp import Receiver
 
 from agentor.cli.demo_server import DemoServer
 from agentor.testing.cassettes import cassette
@@ -19,6 +20,7 @@ from agentor.testing.cassettes import cassette
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORES = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
+TRACING = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
 PROVIDERS = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
 
 
@@ -73,6 +75,20 @@ def test_the_documented_upkeep_runs_and_the_documented_store_conforms(tmp_path: 
             db.execute(statement)
     assert "passed" in done.stdout
     assert "this store has no 'lease', which is optional" in done.stdout
+
+
+def test_the_documented_tracing_runs_against_a_receiver(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", TRACING, flags=re.DOTALL)
+    assert len(blocks) == 3
+    (tmp_path / "tracing.py").write_text("\n".join(blocks))
+    with Receiver() as receiver:
+        env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        done = subprocess.run(
+            [sys.executable, "tracing.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "0 spans sent, 4 were there\n"
+        assert len(receiver.spans()) == 4
 
 
 def test_the_readme_names_both_commands() -> None:
