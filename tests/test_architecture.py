@@ -18,7 +18,7 @@ PARTS = {
     "errors": ["agentor.errors"],
     "strictjson": ["agentor.engine.strictjson"],
     "messages": ["agentor.engine.messages"],
-    "events": ["agentor.engine.events"],
+    "events": ["agentor.engine.events", "agentor.engine.eventkeys"],
     "codec": ["agentor.engine.codec"],
     "threads": ["agentor.engine.threads"],
     "tools": ["agentor.tools", "agentor.schema"],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar  # Any: events carry provider JSON
 
 from agentor.engine import strictjson
+from agentor.engine.eventkeys import readable_keys, written_keys
 from agentor.engine.messages import Message, Usage
 
 FORMAT = 1  # log version, in the first record; a higher one is refused
@@ -50,7 +51,7 @@ class Event:
             data["seq"] = self.seq
         if self.at is not None:
             data["at"] = self.at
-        for name, key, default in _WRITTEN.get(type(self), ()):
+        for name, key, default in _WRITTEN[type(self)]:
             value = getattr(self, name)
             if value is not default and value != default:
                 data[key] = value.to_dict() if isinstance(value, Usage) else value
@@ -359,42 +360,6 @@ _KINDS: dict[str, type[Event]] = {
     next(f.default for f in fields(cls) if f.name == "type"): cls  # type: ignore[misc]  # a text
     for cls in _CLASSES
 }
-_NAMES = {"rest": "message", "edited_args": "args"}  # where a field's key in the log differs
-_COMMON = {"type", "run_id", "extra", "seq", "at", "request", "arguments"}
-_ACCEPTED: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "str": (str,),
-    "float": (int, float),
-    "list": (list,),
-    "dict": (dict,),
-    "Usage": (dict,),
-}
-
-
-def _accepted(annotation: str) -> tuple[type, ...] | None:
-    return _ACCEPTED.get(annotation.split(" |")[0].split("[")[0])
-
-
-def _default(item: Any) -> Any:  # dataclasses.Field has no useful static type here
-    return item.default if item.default is not MISSING else item.default_factory()
-
-
-_WRITTEN: dict[type[Event], tuple[tuple[str, str, Any], ...]] = {
-    cls: tuple(
-        (f.name, _NAMES.get(f.name, f.name), _default(f)) for f in fields(cls) if f.name not in _COMMON
-    )
-    for cls in _CLASSES
-}
 _ALL: tuple[type[Event], ...] = (Event, *_CLASSES)
-_READ: dict[type[Event], dict[str, tuple[str, tuple[type, ...] | None]]] = {
-    cls: {
-        "type": ("type", (str,)),
-        "seq": ("seq", (int,)),
-        "at": ("at", (int, float)),
-        **{
-            key: (name, _accepted(next(str(f.type) for f in fields(cls) if f.name == name)))
-            for name, key, _ in _WRITTEN.get(cls, ())
-        },
-    }
-    for cls in _ALL
-}
+_WRITTEN = {cls: written_keys(cls) for cls in _ALL}
+_READ = {cls: readable_keys(cls) for cls in _ALL}
