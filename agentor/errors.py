@@ -262,6 +262,17 @@ class ExportFailed(AgentorError):
         )
 
 
+class UnknownTarget(AgentorError, ValueError):
+    """Nothing that is installed has this name as a place for traces."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name, self.known = name, known
+
+    def __str__(self) -> str:
+        return f"there is no exporter {self.name!r}; installed are: {', '.join(self.known)}"
+
+
 class MissingKey(AgentorError, ValueError):
     """A service was asked for, and its key is not set."""
 

@@ -108,7 +108,8 @@ def _say(outcome: Any, as_json: bool, *, quiet: bool) -> None:
 
     console = Console(highlight=False, stderr=False)
     before = f", {outcome.skipped} were there" if outcome.skipped else ""
-    console.print(f"[green]✓[/green] {outcome.run_id}: {outcome.sent} spans to {outcome.address}{before}")
+    spans = "1 span" if outcome.sent == 1 else f"{outcome.sent} spans"
+    console.print(f"[green]✓[/green] {outcome.run_id}: {spans} to {outcome.address}{before}")
     for trace_id in outcome.trace_ids:
         console.print(f"  trace {trace_id}")
     if outcome.unfinished:

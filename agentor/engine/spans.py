@@ -113,7 +113,7 @@ class ModelSpan(Span):
     retries: tuple[Retry, ...] = ()
     offset: int = 0
     new: tuple[Message, ...] = ()
-    shown: dict[str, Place] = field(default_factory=dict)
+    shown: dict[str, ToolSpan] = field(default_factory=dict)
     params: dict[str, Any] | None = None
     streams: bool = False
 

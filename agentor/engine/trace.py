@@ -82,7 +82,7 @@ class Projector:
         self._at = 0.0  # when it happened
         self._calls: list[ToolCall] = []  # that started and have no result
         self._retries: list[Retry] = []  # since the last answer
-        self._shown: dict[str, Place] = {}  # results since the last answer, by call id
+        self._shown: dict[str, ToolSpan] = {}  # results since the last answer, by call id
         self._known = 0  # messages of the conversation that a span of this trace shows
         self._system = False  # the conversation has a system message
         self._model: str | None = None  # that a segment began with
@@ -327,7 +327,7 @@ class Projector:
         offset = min(self._known, length)
         return tuple(whole[offset:length]), offset
 
-    def _shown_in(self, messages: tuple[Message, ...]) -> dict[str, Place]:
+    def _shown_in(self, messages: tuple[Message, ...]) -> dict[str, ToolSpan]:
         ids = [m.get("tool_call_id") for m in messages if m.get("role") == "tool"]
         return {i: self._shown[i] for i in ids if i in self._shown}
 
@@ -346,14 +346,16 @@ class Projector:
         error = None
         if result is not None:
             failed, error = (result.error_type or "error") if result.error is not None else None, result.error
-            self._shown[result.call_id] = place
-        return ToolSpan(
+        span = ToolSpan(
             **self._common(place, parent, call.seq or 0, started_at, self._at),
             error_type=failed,
             error=error,
             call=call,
             result=result,
         )
+        if result is not None:
+            self._shown[result.call_id] = span
+        return span
 
     # --- what later spans need to know ----------------------------------------------------------
 

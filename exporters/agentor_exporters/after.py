@@ -21,9 +21,11 @@ from agentor_exporters import names, semconv
 from agentor_exporters.attributes import Content, Record, Redact
 from agentor_exporters.cursor import SUFFIX, Cursor, began, beside
 from agentor_exporters.pipeline import BATCH_BYTES, BATCH_SPANS
+from agentor_exporters.reasons import heard
 from agentor_exporters.target import Target
 
 LATE_S = 3600.0  # Dynatrace refuses spans that ended an hour ago; others take six hours, or a day
+AWAY_S = 3.0  # an exporter that takes so long to fail has tried again itself, and found nobody
 IDLE_S = 600.0  # a run without a lease to ask for, and without news for so long, counts as dead
 
 
@@ -192,12 +194,17 @@ def _send(
     at, most = 0, BATCH_SPANS
     while at < len(records):
         batch = _batch(records[at:], most)
-        try:
-            taken, reason = target.export(batch), "it answered with an error, or not at all"
-        except Exception as error:  # a target may raise anything
-            taken, reason = False, f"{type(error).__name__}: {error}"
+        began = time.monotonic()
+        with heard() as said:
+            try:
+                taken = target.export(batch)
+            except Exception as error:  # a target may raise anything
+                taken = False
+                said.append(f"{type(error).__name__}: {error}")
         if not taken:
-            if len(batch) > 1:  # too large for it, or one of them is not to its liking, or it is away
+            reason = said[0] if said else "it answered with an error, or not at all"
+            away = time.monotonic() - began > AWAY_S
+            if len(batch) > 1 and not away:  # too large for it, or one of them is not to its liking
                 most = len(batch) // 2 if at else 1
                 continue
             raise ExportFailed(run_id, target.address, at, len(records), reason)

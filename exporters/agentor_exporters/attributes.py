@@ -10,6 +10,7 @@ from typing import Any, Literal  # Any: content is provider JSON
 from agentor.engine import strictjson
 from agentor.engine.events import Event, Fork, RunStart
 from agentor.engine.spans import AgentSpan, ModelSpan, Span, ToolSpan
+from agentor.engine.trace import INTERRUPTED
 from agentor_exporters import semconv
 from agentor_exporters.content import (
     MAX_ATTRIBUTE_BYTES,
@@ -18,9 +19,11 @@ from agentor_exporters.content import (
     clean,
     finish_reason,
     instructions,
+    last_text,
     message,
     messages,
     parsed,
+    structured,
 )
 
 Content = Literal["none", "delta", "full"]
@@ -72,7 +75,9 @@ class Encoder:
             being `input_messages`, `output_messages`, `system_instructions`, `tool_arguments`,
             `tool_result` or `error_message`; what it returns is sent, None sends nothing. If it
             raises, that piece is left out.
-        dialects: "openinference" or "langfuse" add the few keys that these read besides.
+        dialects: "openinference" (Phoenix) and "langfuse" add the few keys that these read besides. None:
+            what `AGENTOR_TRACE_DIALECTS` lists, and "openinference" where `OTEL_RESOURCE_ATTRIBUTES`
+            names a project of Phoenix.
 
     Raises:
         ValueError: an unknown `content` or dialect.
@@ -83,8 +88,9 @@ class Encoder:
         *,
         content: Content | None = None,
         redact: Redact | None = None,
-        dialects: tuple[str, ...] = (),
+        dialects: tuple[str, ...] | None = None,
     ) -> None:
+        dialects = dialects_of_environment() if dialects is None else dialects
         if content not in (None, "none", "delta", "full"):
             raise ValueError(f"content must be 'none', 'delta' or 'full', not {content!r}")
         if unknown := set(dialects) - {"openinference", "langfuse"}:
@@ -108,7 +114,10 @@ class Encoder:
         else:
             assert isinstance(span, ToolSpan)
             record = self._tool(span)
-        if self.content == "none" or span.error is None or record.error is not None:
+        if span.error_type == INTERRUPTED and span.error is None:  # nobody said it, and it says why
+            during = span.during if isinstance(span, AgentSpan) else None
+            return replace(record, error=f"its process ended{f' in {during}' if during else ''}")
+        if self.content == "none" or span.error is None:
             return record
         event = _closing(span)
         said = None if event is None else self.allowed("error_message", span.error, event)
@@ -145,7 +154,7 @@ class Encoder:
             said[semconv.OUTPUT_MESSAGES] = ("output_messages", whole, span.end)
         name = "invoke_agent" if span.agent is None else f"invoke_agent {span.agent}"
         record = self._filled(span, name, known, said)
-        return self._as_openinference(record) if "openinference" in self._dialects else record
+        return self._with_texts(record)
 
     def _model(self, span: ModelSpan) -> Record:
         made, usage = span.generation, None if span.generation is None else span.generation.usage
@@ -171,7 +180,10 @@ class Encoder:
         }
         said: dict[str, Any] = {}
         if made is not None:
-            shown = {call_id: place.span_id for call_id, place in span.shown.items()}
+            shown = {
+                call_id: f"[result of {tool.call.name}, in span {tool.place.span_id}]"
+                for call_id, tool in span.shown.items()
+            }
             new, offset = (span.new, span.offset) if self.content != "full" else (request_of(span), 0)
             if new:
                 said[semconv.INPUT_MESSAGES] = (
@@ -180,13 +192,17 @@ class Encoder:
                     made,
                 )
                 known[semconv.OFFSET] = offset or None
+            whole_request = request_of(span)
+            if offset == 1 and whole_request[0].get("role") == "system":
+                text = instructions(str(whole_request[0].get("content")))
+                said[semconv.SYSTEM_INSTRUCTIONS] = ("system_instructions", text, made)
             if made.error is None:
                 whole = _output(made.message, made.finish_reason, False)
                 said[semconv.OUTPUT_MESSAGES] = ("output_messages", whole, made)
         if "langfuse" in self._dialects and made is not None and made.time_to_first_chunk is not None:
             first = (made.started_at or span.started_at) + made.time_to_first_chunk
             known["langfuse.observation.completion_start_time"] = semconv.rfc3339(first)
-        record = self._filled(span, f"chat {span.model or 'model'}", known, said)
+        record = self._with_texts(self._filled(span, f"chat {span.model or 'model'}", known, said))
         attempts = span.retries if made is not None else span.retries[:-1]
         events: tuple[tuple[str, float, Mapping[str, Value]], ...] = tuple(
             (
@@ -215,7 +231,7 @@ class Encoder:
             if value not in (None, ""):
                 said[semconv.ARGUMENTS] = ("tool_arguments", value, call)
         if result is not None and result.error is None:
-            said[semconv.RESULT] = ("tool_result", result.content, result)
+            said[semconv.RESULT] = ("tool_result", structured(result.content), result)
         return self._filled(span, f"execute_tool {call.name}", known, said)
 
     # --- content --------------------------------------------------------------------------------
@@ -227,7 +243,7 @@ class Encoder:
             for key, (kind, value, event) in said.items():
                 value = self.allowed(kind, value, event)
                 if value is not None:
-                    content[key] = fitted.json(value)
+                    content[key] = fitted.text(value) if isinstance(value, str) else fitted.json(value)
             if fitted.cut:
                 known[semconv.TRUNCATED] = True
                 known[semconv.CONTENT_BYTES] = fitted.whole_bytes
@@ -252,12 +268,23 @@ class Encoder:
         except Exception:  # the user's own: what it did not clear is not sent
             return None
 
-    @staticmethod
-    def _as_openinference(record: Record) -> Record:
-        names = {semconv.INPUT_MESSAGES: "input", semconv.OUTPUT_MESSAGES: "output"}
-        extra = {f"{new}.value": record.content[old] for old, new in names.items() if old in record.content}
-        kinds: dict[str, Value] = {key.replace("value", "mime_type"): "application/json" for key in extra}
+    def _with_texts(self, record: Record) -> Record:
+        """With the plain texts that lists in Phoenix show: what was asked last, and the answer."""
+        if "openinference" not in self._dialects:
+            return record
+        sides = {"input": semconv.INPUT_MESSAGES, "output": semconv.OUTPUT_MESSAGES}
+        texts = {side: last_text(record.content.get(key)) for side, key in sides.items()}
+        extra = {f"{side}.value": text for side, text in texts.items() if text}
+        kinds: dict[str, Value] = {f"{side}.mime_type": "text/plain" for side, text in texts.items() if text}
         return replace(record, content={**record.content, **extra}, attributes={**record.attributes, **kinds})
+
+
+def dialects_of_environment() -> tuple[str, ...]:
+    """The dialects that the variables ask for."""
+    listed = [name.strip() for name in os.environ.get("AGENTOR_TRACE_DIALECTS", "").split(",")]
+    if "openinference.project.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        listed.append("openinference")
+    return tuple(dict.fromkeys(name for name in listed if name))
 
 
 def content_of_environment() -> Content:

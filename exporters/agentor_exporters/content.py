@@ -12,6 +12,7 @@ from agentor.engine.messages import Message
 MAX_PART_BYTES = 32 * 1024  # of one text, argument or result
 MAX_ATTRIBUTE_BYTES = 256 * 1024
 SHORT = 256  # bytes of arguments that are shown a second time, beside their result
+_NOTE_BYTES = 60  # of the note that says how much was cut
 _FINISH = {
     "tool_calls": "tool_call",
     "tool_use": "tool_call",
@@ -38,13 +39,13 @@ def message(said: Message, shown: Mapping[str, str] | None = None) -> dict[str, 
     """One message in the convention's shape.
 
     Args:
-        shown: Where a result is to be found, by call id, instead of its text.
+        shown: What stands in place of a result, by call id, that another span has.
     """
     role = str(said.get("role", "user"))
     if role == "tool":
         call_id = said.get("tool_call_id")
         elsewhere = (shown or {}).get(str(call_id))
-        response = _plain(said.get("content")) if elsewhere is None else f"[in span {elsewhere}]"
+        response = _plain(said.get("content")) if elsewhere is None else elsewhere
         return {
             "role": "tool",
             "parts": [{"type": "tool_call_response", "id": call_id, "response": response}],
@@ -87,6 +88,24 @@ def parsed(arguments: Any) -> Any:
         return arguments
 
 
+def structured(result: str) -> Any:
+    """A result that is a JSON object or list as what it is; any other text as the text."""
+    if result[:1] not in ("{", "["):
+        return result
+    value = parsed(result)
+    return value if isinstance(value, dict | list) else result
+
+
+def last_text(sent: str | None) -> str | None:
+    """The last text in messages that are JSON already."""
+    texts: list[str] = []
+    said = [] if sent is None else strictjson.loads(sent)
+    for one in said if isinstance(said, list) else []:
+        parts = one.get("parts") if isinstance(one, dict) else None  # a redactor may have put anything there
+        texts += [p["content"] for p in parts or [] if isinstance(p, dict) and p.get("type") == "text"]
+    return str(texts[-1]) if texts else None
+
+
 def _part(block: Any) -> dict[str, Any]:
     if not isinstance(block, dict):
         return {"type": "text", "content": str(block)}
@@ -117,6 +136,17 @@ class Fitted:
         self._limit = limit_bytes
         self.cut = False
         self.whole_bytes = 0  # of all texts before they were cut
+
+    def text(self, value: str) -> str:
+        """A text as it is, or cut at its end."""
+        size = len(value.encode("utf-8", "replace"))
+        self.whole_bytes += size
+        limit = min(self._limit, MAX_PART_BYTES)
+        if size <= limit:
+            return clean(value)
+        self.cut = True
+        fitted = clean(str(_cut(value, max(limit - _NOTE_BYTES, 0))))
+        return fitted if len(fitted.encode()) <= limit else clean(value)[: limit // 4]
 
     def json(self, value: Any) -> str:
         """The value as JSON text, with its longest texts cut and then its first items left out."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any  # parts of the SDK that have no public type
 
-from agentor.engine.spans import Place, Span
+from agentor.engine.spans import AgentSpan, Place, Span
 from agentor.errors import MissingExtra
 from agentor_exporters import semconv
 from agentor_exporters.attributes import Content, Encoder, Record, Redact
@@ -56,7 +56,7 @@ class OtelTracer(SpanTracer):
         *,
         content: Content | None = None,
         redact: Redact | None = None,
-        dialects: tuple[str, ...] = (),
+        dialects: tuple[str, ...] | None = None,
         cursors: Path | str | None = None,
         linger_s: float = LINGER_S,
         meter_provider: Any = None,
@@ -168,8 +168,8 @@ class HandBuilt:
             kind=SpanKind.CLIENT if record.is_client else SpanKind.INTERNAL,
             instrumentation_scope=self._scope,
             status=_status(record),
-            start_time=_ns(span.started_at),
-            end_time=_ns(span.ended_at),
+            start_time=_start_ns(span),
+            end_time=_end_ns(span),
         )
 
 
@@ -207,14 +207,14 @@ class Provided:
                 kind=SpanKind.CLIENT if record.is_client else SpanKind.INTERNAL,
                 attributes=record.all_attributes(),
                 links=_links(record),
-                start_time=_ns(span.started_at),
+                start_time=_start_ns(span),
             )
             for event in _events(record):
                 live.add_event(event.name, event.attributes, event.timestamp)
             status = _status(record)
             if status.status_code is StatusCode.ERROR:
                 live.set_status(status)
-            live.end(_ns(span.ended_at))
+            live.end(_end_ns(span))
         return True
 
     def close(self, timeout_s: float) -> None:
@@ -260,7 +260,8 @@ def _links(record: Record) -> list[Link]:
 
 
 def _events(record: Record) -> list[Event]:
-    return [Event(name, attributes, _ns(at)) for name, at, attributes in record.events]
+    shift_ns = record.span.seq % 1000 * 1000  # as the span itself
+    return [Event(name, attributes, _ns(at) + shift_ns) for name, at, attributes in record.events]
 
 
 def _status(record: Record) -> Status:
@@ -271,6 +272,16 @@ def _status(record: Record) -> Status:
 
 def _ns(at: float) -> int:
     return round(at * 1000) * 1_000_000  # the log counts milliseconds; a float has no nanoseconds
+
+
+def _start_ns(span: Span) -> int:
+    """With the event's number as microseconds: dashboards sort what begins in the same millisecond."""
+    return _ns(span.started_at) + span.seq % 1000 * 1000
+
+
+def _end_ns(span: Span) -> int:
+    last = isinstance(span, AgentSpan)  # it ends behind all that is in it
+    return _ns(span.ended_at) + (999 if last else span.seq % 1000) * 1000
 
 
 def _version() -> str:

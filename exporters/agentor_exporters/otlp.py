@@ -9,7 +9,7 @@ from typing import Any  # exporters are loaded by name
 from urllib.parse import urlsplit
 
 from agentor.engine.spans import Place
-from agentor.errors import MissingExtra
+from agentor.errors import MissingExtra, UnknownTarget
 from agentor_exporters.attributes import Record
 from agentor_exporters.otel import HandBuilt
 from agentor_exporters.target import Target
@@ -29,7 +29,7 @@ def otlp() -> Target:
     variables (OpenTelemetry specification, "OTLP exporter configuration").
 
     Raises:
-        ValueError: a protocol that is neither.
+        UnknownTarget: a protocol that is neither.
         MissingExtra: the exporter is not installed.
     """
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(
@@ -47,7 +47,7 @@ def otlp() -> Target:
         elif protocol == "http/protobuf":
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as exporter
         else:
-            raise ValueError(f"OTLP's protocol must be 'grpc' or 'http/protobuf', not {protocol!r}")
+            raise UnknownTarget(f"otlp by {protocol}", ("grpc", "http/protobuf"))
     except ImportError as error:
         raise MissingExtra("opentelemetry-exporter-otlp", "otel") from error
     return HandBuilt(exporter(), address=f"otlp {_public(address)}")
@@ -57,7 +57,7 @@ def of_environment() -> Target:
     """What `OTEL_TRACES_EXPORTER` names, with commas between: "otlp", "console", "none", or another one.
 
     Raises:
-        ValueError: a name that no installed package has.
+        UnknownTarget: a name that no installed package has.
         MissingExtra: as `otlp`.
     """
     names = [n for n in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").replace(" ", "").split(",") if n]
@@ -71,14 +71,14 @@ def named(name: str) -> Target:
     """The exporter with this name among those that are installed.
 
     Raises:
-        ValueError: there is none.
+        UnknownTarget: there is none.
     """
     if name == "otlp":
         return otlp()
     for entry in entry_points(group=_GROUP, name=name):
         return HandBuilt(entry.load()(), address=name)
-    known = sorted({entry.name for entry in entry_points(group=_GROUP)})
-    raise ValueError(f"there is no exporter {name!r}; installed are: {', '.join(known)}")
+    known = {entry.name for entry in entry_points(group=_GROUP)} | {"celesto", "json", "otlp"}
+    raise UnknownTarget(name, tuple(sorted(known)))
 
 
 class Nowhere:

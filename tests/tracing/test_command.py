@@ -65,7 +65,14 @@ def test_a_collector_that_is_away_is_an_error_with_the_way_out(folder: str) -> N
     assert done.returncode == 1
     assert "run 'r': otlp 127.0.0.1:1 took 0 of 2 spans" in done.stderr
     assert "export again once it answers" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_place_that_nobody_knows_is_said(folder: str) -> None:
+    done = command("r", "--store", folder, "--to", "nowhere")
+    assert done.returncode == 1
+    assert done.stderr.startswith("agentor: there is no exporter 'nowhere'; installed are: celesto, ")
 
 
 def test_a_run_or_a_store_that_is_not_there_is_said(folder: str) -> None:

@@ -64,12 +64,15 @@ def main(act: str, folder: str, options: dict[str, Any]) -> None:
     elif act == "fork":
         say(status=worker.fork("r", "And now?", at_turn=2, fork_id="f").status)
     elif act == "runs":
-        took = []
+        grown = []  # by how much a traced run takes longer than the untraced one before it
         for number in range(options["count"]):
-            began = time.perf_counter()
+            times = [time.perf_counter()]
+            worker.run("Look at A and B.", run_id=f"untraced-{number}", tracing=False)
+            times.append(time.perf_counter())
             worker.run("Look at A and B.", run_id=f"run-{number}")
-            took.append(time.perf_counter() - began)
-        say(took=took, ended=time.time())
+            times.append(time.perf_counter())
+            grown.append(times[2] - 2 * times[1] + times[0])
+        say(grown=grown, ended=time.time())
 
 
 if __name__ == "__main__":
