@@ -191,7 +191,9 @@ def test_what_was_said_can_be_read(story: Story) -> None:
     assert traveller.FOUND.text in said
     assert traveller.SCRIPT[-1].text in said
     (asked,) = (s for s in story.live if s["span_kind"] == "LLM")
-    assert asked["attributes"]["llm.input_messages.0.message.content"] == traveller.TASK
+    messages = [asked["attributes"][f"llm.input_messages.{place}.message.content"] for place in (0, 1)]
+    assert messages == [traveller.INSTRUCTIONS, traveller.TASK]
+    assert story.root["attributes"]["input.value"] == traveller.TASK
     calls = "llm.output_messages.0.message.tool_calls"
     names = [asked["attributes"][f"{calls}.{n}.tool_call.function.name"] for n in (0, 1)]
     assert names == ["find_flight", "find_hotel"]

@@ -15,6 +15,7 @@ from agentor.engine.messages import Usage
 from agentor.testing import ScriptedModel, answer, call
 
 RUN, FORK = "weekend-in-lisbon", "weekend-in-porto"
+INSTRUCTIONS = "You plan trips. Look things up, never guess."
 TASK = "Plan a weekend in Lisbon: a flight and a hotel for two. Book the hotel."
 OTHER_TASK = "The hotel is too dear. What would Porto cost?"
 FOUND = answer(
@@ -69,7 +70,7 @@ def traveller(folder: str, script: list[object]) -> Agentor:
     """The agent."""
     return Agentor(
         "traveller",
-        "You plan trips. Look things up, never guess.",
+        INSTRUCTIONS,
         ScriptedModel(script),
         [find_flight, find_hotel, book_hotel],
         store=FileStore(folder),
