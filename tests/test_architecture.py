@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "journal": {"events", "store"},
     "policy": {"messages", "events", "transcript"},
     "loop": LOOP,
-    "result": {"messages", "events", "transcript"},
+    "result": {"messages", "events", "transcript", "trace"},
     "trace": {"messages", "events", "transcript"},
     "recovery": {*LOOP, "loop", "store", "result"},
     "chat": {"events", "strictjson"},

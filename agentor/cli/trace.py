@@ -7,6 +7,7 @@ import sys
 import time
 from datetime import timedelta
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any  # Any: what the exporters give
 
@@ -54,11 +55,15 @@ def export(
         bool, typer.Option("--shift-to-now", help="Move the times, for backends that refuse late spans.")
     ] = False,
     all_incomplete: Annotated[
-        bool, typer.Option("--all-incomplete", help="Every run without an end.")
+        bool,
+        typer.Option("--all-incomplete", help="Every run that died, or whose spans were not all delivered."),
     ] = False,
     older_than: Annotated[
         str, typer.Option(help="With --all-incomplete: without news for so long (30s, 10m, 6h, 2d).")
     ] = "10m",
+    tracer: Annotated[
+        str | None, typer.Option(help="A tracer of yours, module:name, with its content and redaction.")
+    ] = None,
     cursors: Annotated[
         Path | None,
         typer.Option(help="Folder that remembers what was sent, for stores without one."),
@@ -71,27 +76,31 @@ def export(
     if (run_id is None) is not all_incomplete:
         raise typer.BadParameter("name a run, or give --all-incomplete")
     opened = open_store(store)
-    runs = [run_id] if run_id is not None else _incomplete(opened, _age(older_than))
+    runs = [run_id] if run_id is not None else _quiet_since(opened, _age(older_than))
+    place = to if tracer is None else _object(tracer)
     options: dict[str, Any] = {
         "content": None if content is None else content.value,
         "everything": everything,
         "dead": dead,
+        "sampled_only": all_incomplete,
         "shift_to_now": shift_to_now,
         "cursors": cursors,
     }
-    failed = 0
+    failed = sent = 0
     for each in runs:
         try:
             with _Bar(each, quiet=as_json or to == "json") as bar:
-                outcome = export_run(opened, each, to, progress=bar.show, **options)
+                outcome = export_run(opened, each, place, progress=bar.show, **options)
         except AgentorError as error:
             if run_id is not None:
                 raise
             failed += 1
             typer.echo(f"agentor: {error}", err=True)
             continue
-        _say(outcome, as_json, quiet=to == "json")
-    if not runs:
+        sent += outcome.sent
+        if run_id is not None or outcome.sent:
+            _say(outcome, as_json, quiet=to == "json")
+    if run_id is None and not sent and not failed:
         typer.echo("no run is incomplete", err=True)
     if failed:
         raise typer.Exit(1)
@@ -122,10 +131,28 @@ def _say(outcome: Any, as_json: bool, *, quiet: bool) -> None:
         )
 
 
-def _incomplete(store: Store, age_s: float) -> list[str]:
+def _quiet_since(store: Store, age_s: float) -> list[str]:
+    """The runs without news for so long; where nothing notes what was sent, only those without an end."""
+    from agentor_exporters.cursor import beside
+
     infos = background.run(Access(store).describe(), method="describe")
     until = time.time() - age_s
-    return [i.run_id for i in infos if i.status == "running" and (i.updated_at or 0.0) <= until]
+    return [
+        info.run_id
+        for info in infos
+        if (info.updated_at or 0.0) <= until
+        and (info.status == "running" or beside(store, info.run_id) is not None)
+        and info.status not in ("corrupt", "unreadable")
+    ]
+
+
+def _object(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, "")  # as `python -m` does: the tracer is the user's own code
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise typer.BadParameter(f"there is no {name!r} (write module:name): {error}") from None
 
 
 def _age(text: str) -> float:

@@ -120,6 +120,7 @@ class RunStart(Event):
     format: int | None = None  # log version; in a run's first record
     engine: str | None = None  # version of agentor
     fingerprint: dict[str, Any] | None = None  # digests of instructions and tool schemas
+    of_fork: bool | None = None  # True: the fork itself goes on with it, right behind its marker
     stream: bool | None = None  # True: the model is asked to stream, from this segment on
     limits: dict[str, int] | None = None  # max_turns (of the whole run), max_tool_failures
     traceparent: str | None = None

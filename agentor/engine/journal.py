@@ -33,14 +33,13 @@ class Journal:
         next_seq: int = 0,
         strict: bool = False,
         redact: Callable[[Event], Event] | None = None,
-        watch: Watch | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.run_id, self._hold = run_id, hold
         self.shown_id = None if hold is None else run_id  # without a store there is no run to name
         self.next_seq, self._strict = next_seq, strict
         self._clock = clock
-        self.watch = watch or Watch(run_id)
+        self.watch = Watch(run_id)
         self._redact = redact
         self._unsaved: list[Event] = []  # in order; the first ones may be held back
         self._unseen: list[Event] = []  # not yet given to the observers
@@ -80,6 +79,7 @@ class Journal:
         seen, self._unseen = self._unseen, []
         for event in seen:
             self.watch.tell(event)
+        self.watch.saved((self._unsaved[0].seq or 0) - 1 if self._unsaved else self.next_seq)
 
     async def _save(self, hold: Hold) -> None:
         try:

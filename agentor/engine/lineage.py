@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentor.engine.events import Event, Fork, Interrupted, RunEnd, RunStart
-from agentor.engine.spans import Place, span_id, trace_id
+from agentor.engine.spans import SpanContext, span_id, trace_id
 
 
 def split_fork(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
@@ -24,18 +24,18 @@ def family_of(run_id: str, events: Sequence[Event]) -> str:
     return marker.family or marker.forked_from
 
 
-def root_of(run_id: str, events: Sequence[Event]) -> Place:
+def root_of(run_id: str, events: Sequence[Event]) -> SpanContext:
     """The span that a run's trace begins with."""
     copied, own = split_fork(events)
     marker = copied[-1] if copied else None
     start = next((event for event in own if isinstance(event, RunStart)), None)
     if isinstance(marker, Fork) and stands_alone(ended(copied), start):
-        return Place(trace_id(run_id), span_id(run_id, marker.seq or 0))
+        return SpanContext(trace_id(run_id), span_id(run_id, marker.seq or 0))
     if start is None:
-        return Place(trace_id(run_id), span_id(run_id, len(copied)))  # the next record will begin it
-    caller = Place.parse(start.traceparent)
+        return SpanContext(trace_id(run_id), span_id(run_id, len(copied)))  # the next record will begin it
+    caller = SpanContext.parse(start.traceparent)
     trace = trace_id(run_id) if caller is None else caller.trace_id
-    return Place(trace, span_id(run_id, start.seq or 0))
+    return SpanContext(trace, span_id(run_id, start.seq or 0))
 
 
 def ended(copied: Sequence[Event]) -> RunEnd | None:
@@ -49,10 +49,14 @@ def ended(copied: Sequence[Event]) -> RunEnd | None:
 def stands_alone(end: RunEnd | None, start: RunStart | None) -> bool:
     """True for a fork that was only a copy, of a finished run with nothing new to answer.
 
-    A segment that the fork's own worker began, right behind the marker, has the run's first epoch.
-
     Args:
         end: How the copied part had ended.
         start: The first segment behind it, if there is one.
     """
-    return end is not None and (start is None or start.epoch != 1)
+    return end is not None and (start is None or not start.of_fork)
+
+
+def parent_root(marker: Fork) -> SpanContext:
+    """The root of the run that was forked; a log of agentor 0.1 does not name it."""
+    named = SpanContext.parse(marker.parent_trace)
+    return named or SpanContext(trace_id(marker.forked_from), span_id(marker.forked_from, 0))

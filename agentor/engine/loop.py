@@ -28,6 +28,7 @@ from agentor.engine.transcript import OpenCall, Transcript, advance
 from agentor.errors import ModelError, StoreError
 from agentor.tools import Tool
 
+MODEL = "model"  # the kind of span that a model call is
 OUTPUT_MISMATCH = "OutputMismatch"  # error_type of a run whose answer is not of its output_type
 _CUT_OFF = {"length": "truncated", "content_filter": "filtered"}  # finish_reason -> status
 
@@ -104,9 +105,12 @@ class Session:
         while True:
             started = time.perf_counter()
             try:
-                with self.journal.watch.within(opened):
+                with self.journal.watch.use_span(opened, MODEL):
                     response, first_s = await self._ask(model, turn, started)
                 break
+            except asyncio.CancelledError:
+                self._record_cancelled(turn, model, time.perf_counter() - started)
+                raise
             except Exception as error:  # a custom model may raise anything
                 failure = _as_model_error(error)
                 wait_s = retry_wait_s(failure, attempt)
@@ -195,6 +199,18 @@ class Session:
         )
         self.end("failed", error=str(failure), error_type=failure.error_type)
 
+    def _record_cancelled(self, turn: int, model: Model, took_s: float) -> None:
+        """The call was on its way: its tokens may be paid for, and nobody knows how many."""
+        self.record(
+            Generation(
+                turn=turn,
+                model=name_of(model),
+                error="the model call was cancelled",
+                error_type="cancelled",
+                elapsed=round(took_s, 4),
+            )
+        )
+
     # --- the end --------------------------------------------------------------------------------
 
     def _answer(self, text: str) -> None:
@@ -280,7 +296,7 @@ class Session:
             await self.journal.commit()  # each result when it is there, not when the turn is over
 
     async def _run_call(self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int) -> ToolResult:
-        with self.journal.watch.within(seq):
+        with self.journal.watch.use_span(seq):
             return await run_tool(
                 c,
                 tool,

@@ -45,6 +45,7 @@ class Start:
     stream: Callable[[Event], None] | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     wait_s: float = 0.0  # for a run that another worker holds
+    of_fork: bool = False  # the fork itself goes on
 
 
 def new_run_id() -> str:
@@ -148,8 +149,11 @@ class Runs:
             try:
                 own_turns = start.max_turns is not None
                 if not messages and self._is_settled(transcript, start, own_turns=own_turns):
-                    self._watch(fork_id, events, start).tell(events[-1])  # the marker: nothing else happens
+                    copied = self._watch(fork_id, events, start, None)
+                    copied.tell(events[-1])  # the marker: nothing else happens
+                    copied.saved(events[-1].seq or 0)
                     return self._stored(fork_id, events, transcript)
+                start = replace(start, of_fork=True)
                 return await self._segment(hold, fork_id, events, transcript, messages, start, own_turns=True)
             except BaseException as error:
                 error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
@@ -187,8 +191,8 @@ class Runs:
             next_seq=transcript.next_seq,
             strict=self._spec.strict,
             redact=self._spec.redact,
-            watch=self._watch(run_id, events, start),
         )
+        history = list(events)
         session = Session(
             self._spec,
             journal,
@@ -198,6 +202,7 @@ class Runs:
             decisions=start.decisions,
         )
         if transcript.starts >= MAX_STARTS:
+            journal.watch = self._watch(run_id, history, start, None)
             session.end(
                 "poisoned",
                 error=f"it was started {transcript.starts} times in a row and never got an answer or "
@@ -210,6 +215,8 @@ class Runs:
             own_turns = own_turns or bool(messages)
             epoch = max(session.transcript.epoch + 1, (hold and hold.epoch) or 0)
             begin = self._run_start(session.transcript, messages, start, own_turns, epoch)
+            begin = replace(begin, seq=journal.next_seq)
+            journal.watch = self._watch(run_id, history, start, begin)
             session.record(replace(begin, traceparent=journal.watch.traceparent))
         try:
             await session.drive()
@@ -226,9 +233,11 @@ class Runs:
             store_errors=journal.store_errors,
         )
 
-    def _watch(self, run_id: str, events: list[Event], start: Start) -> Watch:
-        observers = [o for o in (start.tracer, start.stream) if o is not None]
-        return Watch(run_id, observers, events, None if self._access is None else self._access.store)
+    def _watch(self, run_id: str, events: list[Event], start: Start, begin: RunStart | None) -> Watch:
+        store = None if self._access is None else self._access.store
+        return Watch(
+            run_id, stream=start.stream, tracer=start.tracer, events=events, start=begin, store=store
+        )
 
     def _run_start(
         self, t: Transcript, messages: list[Message], start: Start, own_turns: bool, epoch: int
@@ -243,6 +252,7 @@ class Runs:
             format=None if t.next_seq else FORMAT,
             engine=self._version,
             fingerprint=self._fingerprint(),
+            of_fork=start.of_fork or None,
             stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
             owner=spec.name,

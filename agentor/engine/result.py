@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any  # final_output is whatever output_type is
 
 from agentor.engine.events import Event, RunEnd, ToolCall
+from agentor.engine.lineage import root_of
 from agentor.engine.messages import Message, Usage
 from agentor.engine.transcript import Transcript
 
@@ -46,6 +47,11 @@ class RunResult:
         """The answer's text; empty where there is none."""
         end = next((e for e in reversed(self.events) if isinstance(e, RunEnd)), None)
         return (end.text if end is not None else None) or ""
+
+    @property
+    def trace_id(self) -> str | None:
+        """Of the trace that the run begins in, 32 hex digits, for links and scores; None without a store."""
+        return None if self.run_id is None else root_of(self.run_id, self.events).trace_id
 
     @property
     def tool_calls(self) -> list[ToolCall]:

@@ -11,7 +11,7 @@ from agentor.engine.messages import Message, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpanContext:
     """A span's ids, in hex, and whether its trace is recorded."""
 
     trace_id: str
@@ -24,7 +24,7 @@ class Place:
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
     @classmethod
-    def parse(cls, traceparent: str | None) -> Place | None:
+    def parse(cls, traceparent: str | None) -> SpanContext | None:
         """The span that a W3C header names; None where it names none."""
         parts = (traceparent or "").split("-")
         if len(parts) < 4 or len(parts[1]) != 32 or len(parts[2]) != 16:
@@ -41,7 +41,7 @@ class Place:
 class Link:
     """Another span that this one belongs to without being its child: `resume`, `fork` or `caller`."""
 
-    to: Place
+    context: SpanContext
     kind: str
 
 
@@ -51,18 +51,19 @@ class Span:
 
     Attributes:
         seq: Number of the event that opened it; its id is made of the run's id and this.
-        conversation: The `trace_group_id` that was given, else the run that its family of forks began with.
+        conversation: The `trace_group_id` that was given, else the run that its family of forks began
+            with; None for a run without a store, which nobody can go on with.
         started_at, ended_at: Epoch seconds.
         error_type: Set where it failed; `error`, the message, may quote the conversation.
     """
 
     run_id: str
     number: int
-    place: Place
-    parent: Place | None
+    context: SpanContext
+    parent: SpanContext | None
     seq: int
     agent: str | None
-    conversation: str
+    conversation: str | None
     segment: int
     started_at: float
     ended_at: float
@@ -139,9 +140,14 @@ def trace_id(run_id: str, seq: int = 0) -> str:
     return _hashed("trace", name, 16)
 
 
-def span_id(run_id: str, seq: int) -> str:
-    """The span that the event with this number opened: 16 hex digits."""
-    return _hashed("span", f"{run_id}\0{seq}", 8)
+def span_id(run_id: str, seq: int, kind: str = "") -> str:
+    """The span that the event with this number opened: 16 hex digits.
+
+    Args:
+        kind: "model" for a model call. Its id is given out before it has an event, and after a crash
+            another event may have that number.
+    """
+    return _hashed("span", "\0".join([run_id, str(seq), *([kind] if kind else [])]), 8)
 
 
 def _hashed(kind: str, name: str, size: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any  # request parameters
 
@@ -19,11 +20,12 @@ from agentor.engine.events import (
     ToolCall,
     ToolResult,
 )
-from agentor.engine.lineage import ended, family_of, split_fork, stands_alone
+from agentor.engine.lineage import ended, family_of, parent_root, split_fork, stands_alone
 from agentor.engine.messages import Message, Usage
-from agentor.engine.spans import AgentSpan, Link, ModelSpan, Place, Span, ToolSpan, span_id, trace_id
+from agentor.engine.spans import AgentSpan, Link, ModelSpan, Span, SpanContext, ToolSpan, span_id, trace_id
 
 MAX_SPANS = 1500  # of one trace: a segment that begins behind them begins a trace of its own
+MODEL = "model"  # the kind of a model call's span id
 INTERRUPTED = "interrupted"  # error_type of what a dead process left open
 # How a run may end without having failed; any other end is the error type of its span.
 _FINE = ("completed", "paused", "in_doubt")
@@ -49,8 +51,8 @@ def project(run_id: str, events: Iterable[Event]) -> list[Span]:
 class _Segment:
     start: RunStart
     at: float
-    place: Place
-    parent: Place | None
+    context: SpanContext
+    parent: SpanContext | None
     links: tuple[Link, ...]
     index: int
     fork: Fork | None
@@ -73,9 +75,10 @@ class Projector:
         self._conversation = family_of(run_id, copied)
         self._copy_of = ended(copied)  # the end of a finished parent
         self._in_trace = 0  # spans that ended in the trace of the last segment
-        self._segments = 0
-        self._root: Place | None = None  # of the trace that the last segment is in
-        self._last: Place | None = None  # the last segment
+        self.segments = 0  # that began so far
+        self.is_decided = False  # the log says whether the trace is sampled
+        self._root: SpanContext | None = None  # of the trace that the last segment is in
+        self.last: SpanContext | None = None  # the last segment
         self._open: _Segment | None = None
         self._agent: str | None = None
         self._event: Event | None = None  # the last one
@@ -93,23 +96,22 @@ class Projector:
             self._note(event)
         self._known = 0  # a fork's trace is its own: its first request is shown whole
 
-    def next_trace(self, seq: int, traceparent: str | None) -> Place:
-        """Where the segment that begins with the event `seq`, under this caller, will be."""
-        return self._placed(seq, traceparent)[0]
+    def after(self, start: RunStart) -> Projector:
+        """The projector once this event has begun a segment; this one does not change."""
+        twin = copy(self)
+        twin._calls, twin._retries = list(self._calls), list(self._retries)
+        twin.feed(start)
+        return twin
 
     def feed(self, event: Event) -> list[Span]:
         """The spans that end with this event, which are final."""
-        spans: list[Span] = []
-        at = event.ended_at
+        is_poisoned = isinstance(event, RunEnd) and event.status == "poisoned"
+        spans = self._dead() if isinstance(event, RunStart) or is_poisoned else []
+        self._at = self._at if event.ended_at is None else event.ended_at
         if isinstance(event, RunStart):
-            spans += self._dead()
-            self._at = self._at if at is None else at
             spans += self._copy(event)
             self._begin(event)
         else:
-            if isinstance(event, RunEnd) and event.status == "poisoned":
-                spans += self._dead()
-            self._at = self._at if at is None else at
             spans += self._ended(event)
         self._note(event)
         self._event = event
@@ -121,39 +123,46 @@ class Projector:
 
     # --- segments -------------------------------------------------------------------------------
 
-    def _placed(self, seq: int, traceparent: str | None) -> tuple[Place, Place | None, tuple[Link, ...]]:
-        """The place of a new segment, its parent and its links."""
+    def _placed(
+        self, seq: int, traceparent: str | None
+    ) -> tuple[SpanContext, SpanContext | None, tuple[Link, ...]]:
+        """The context of a new segment, its parent and its links."""
         own = span_id(self.run_id, seq)
-        caller = Place.parse(traceparent)
-        resumed = () if self._last is None else (Link(self._last, "resume"),)
+        caller = SpanContext.parse(traceparent)
+        sampled = caller is None or caller.sampled
+        if caller is not None and caller.span_id == own:  # its own: the sampler's word on a new trace
+            caller = None
+        resumed = () if self.last is None else (Link(self.last, "resume"),)
         called = () if caller is None else (Link(caller, "caller"),)
         if self._root is None:
-            forked = () if self._marker is None else (Link(_parent_of(self._marker), "fork"),)
+            forked = () if self._marker is None else (Link(parent_root(self._marker), "fork"),)
             if caller is not None:
-                return Place(caller.trace_id, own, caller.sampled), caller, forked
-            return Place(trace_id(self.run_id), own), None, forked
+                return SpanContext(caller.trace_id, own, caller.sampled), caller, forked
+            return SpanContext(trace_id(self.run_id), own, sampled), None, forked
         if self._in_trace >= MAX_SPANS:
-            return Place(trace_id(self.run_id, seq), own), None, resumed + called
-        return Place(self._root.trace_id, own, self._root.sampled), self._root, resumed + called
+            further = SpanContext(trace_id(self.run_id, seq), own, self._root.sampled)
+            return further, None, resumed + called
+        return SpanContext(self._root.trace_id, own, self._root.sampled), self._root, resumed + called
 
     def _begin(self, event: RunStart) -> None:
         place, parent, links = self._placed(event.seq or 0, event.traceparent)
         if self._root is None or place.trace_id != self._root.trace_id:
             self._root, self._in_trace = place, 0
-        fork = self._marker if self._segments == 0 else None
+            self.is_decided = self.is_decided or event.traceparent is not None
+        fork = self._marker if self.segments == 0 else None
         self._agent = event.agent or self._agent
-        self._open = _Segment(event, self._at, place, parent, links, self._segments, fork)
-        self._last = place
-        self._segments += 1
+        self._open = _Segment(event, self._at, place, parent, links, self.segments, fork)
+        self.last = place
+        self.segments += 1
 
     def _copy(self, start: RunStart | None) -> list[Span]:
         """The root of a fork that is only a copy of a finished run."""
         marker, end = self._marker, self._copy_of
-        if marker is None or end is None or self._segments or not stands_alone(end, start):
+        if marker is None or end is None or self.segments or not stands_alone(end, start):
             return []
         place, parent, links = self._placed(marker.seq or 0, None)
-        self._root = self._last = place
-        self._segments += 1
+        self._root = self.last = place
+        self.segments += 1
         at = marker.at or 0.0
         span = AgentSpan(
             **self._common(place, parent, marker.seq or 0, at, at, links=links),
@@ -198,7 +207,7 @@ class Projector:
     ) -> AgentSpan:
         self._open = None
         seq = segment.start.seq or 0
-        common = self._common(segment.place, segment.parent, seq, segment.at, self._at, links=segment.links)
+        common = self._common(segment.context, segment.parent, seq, segment.at, self._at, links=segment.links)
         return AgentSpan(
             **{**common, "segment": segment.index},
             error_type=error_type,
@@ -215,8 +224,8 @@ class Projector:
 
     def _common(
         self,
-        place: Place,
-        parent: Place | None,
+        place: SpanContext,
+        parent: SpanContext | None,
         seq: int,
         started_at: float,
         ended_at: float,
@@ -229,12 +238,12 @@ class Projector:
         return {
             "run_id": self.run_id,
             "number": number,
-            "place": place,
+            "context": place,
             "parent": parent,
             "seq": seq,
             "agent": self._agent,
             "conversation": self._conversation,
-            "segment": max(self._segments - 1, 0),
+            "segment": max(self.segments - 1, 0),
             "started_at": started_at,
             "ended_at": max(started_at, ended_at),  # clocks may be set back between two events
             "links": links,
@@ -280,23 +289,23 @@ class Projector:
         if isinstance(event, Interrupted):
             return left
         place, parent, links = self._placed(event.seq or 0, None)
-        self._root, self._last = self._root or place, place
-        self._segments += 1
+        self._root, self.last = self._root or place, place
+        self.segments += 1
         common = self._common(place, parent, event.seq or 0, self._at, self._at, links=links)
         common |= {"error_type": error_type, "error": error}
         return [*left, AgentSpan(**common, start=event, end=event, status=status)]
 
-    def _child(self, seq: int) -> tuple[Place, Place | None]:
-        parent = self._last
+    def _child(self, seq: int, kind: str = "") -> tuple[SpanContext, SpanContext | None]:
+        parent, own = self.last, span_id(self.run_id, seq, kind)
         if parent is None:  # a log without a beginning
-            return Place(trace_id(self.run_id), span_id(self.run_id, seq)), None
-        return Place(parent.trace_id, span_id(self.run_id, seq), parent.sampled), parent
+            return SpanContext(trace_id(self.run_id), own), None
+        return SpanContext(parent.trace_id, own, parent.sampled), parent
 
     def _model_span(self, event: Generation | None, error_type: str | None, error: str | None) -> ModelSpan:
         attempts, self._retries = self._retries, []
         first = attempts[0] if attempts else event
         assert first is not None
-        place, parent = self._child(first.seq or 0)
+        place, parent = self._child(first.seq or 0, MODEL)
         began = self._open.at if self._open is not None else 0.0
         started_at = min(max(first.started_at or began, began), self._at)
         new, offset = ((), self._known) if event is None else self._delta(event)
@@ -374,7 +383,7 @@ class Projector:
             self._fallback = event.fallback or self._fallback
         elif isinstance(event, Generation):
             self._params = event.params if event.params is not None else self._params
-            if event.error is not None:
+            if event.error is not None and event.error_type != _CANCELLED:
                 self._fallback = None
             length = event.request[1] if event.request else len(event.extra.get("messages") or [])
             self._known = length + (event.error is None)
@@ -387,9 +396,3 @@ class Projector:
 
 def _has_system(messages: list[Message]) -> bool:
     return any(m.get("role") == "system" for m in messages)
-
-
-def _parent_of(marker: Fork) -> Place:
-    """The root of the run that was forked; a log of agentor 0.1 does not name it."""
-    named = Place.parse(marker.parent_trace)
-    return named or Place(trace_id(marker.forked_from), span_id(marker.forked_from, 0))

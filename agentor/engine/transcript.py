@@ -213,8 +213,8 @@ def _retry(t: Transcript, event: Retry) -> Transcript:
 
 
 def _generation(t: Transcript, event: Generation) -> Transcript:
-    if event.error is not None:  # all models have failed: a resume begins with the first one again
-        t = replace(t, fallback=None)
+    if event.error is not None and event.error_type != "cancelled":
+        t = replace(t, fallback=None)  # all models have failed: a resume begins with the first one again
     turn = event.turn
     if "messages" in event.extra:  # agentor 0.1: the request is in the record, turns begin anew at 1
         t, turn = _restart(t, list(event.extra["messages"])), t.turn + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +14,18 @@ from agentor.engine.lineage import split_fork
 from agentor.engine.spans import Span
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Store
-from agentor.engine.store.names import check_run_id, encoded
-from agentor.engine.threads import background
+from agentor.engine.store.names import check_run_id
+from agentor.engine.threads import background, in_thread
 from agentor.engine.trace import Projector
 from agentor.errors import ExportFailed, RunBusy, RunNotFound
 from agentor_exporters import names, semconv
-from agentor_exporters.attributes import Content, Record, Redact
-from agentor_exporters.cursor import SUFFIX, Cursor, began, beside
+from agentor_exporters.attributes import Content, Encoder, Record
+from agentor_exporters.cursor import Cursor, began, beside
 from agentor_exporters.pipeline import BATCH_BYTES, BATCH_SPANS
 from agentor_exporters.reasons import heard
+from agentor_exporters.redaction import Redact
 from agentor_exporters.target import Target
+from agentor_exporters.tracer import SpanTracer
 
 LATE_S = 3600.0  # Dynatrace refuses spans that ended an hour ago; others take six hours, or a day
 AWAY_S = 3.0  # an exporter that takes so long to fail has tried again itself, and found nobody
@@ -58,6 +61,7 @@ async def aexport_run(
     redact: Redact | None = None,
     everything: bool = False,
     dead: bool | None = None,
+    sampled_only: bool = False,
     shift_to_now: bool = False,
     cursors: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -65,13 +69,14 @@ async def aexport_run(
     """Send a run's trace, with its own times and ids: sending twice is harmless.
 
     Args:
-        to: "otlp", "celesto", "json", the name of another exporter, a target, or an exporter, processor or
-            provider of OpenTelemetry.
-        content, redact: As `OtelTracer`.
+        to: A tracer, with its own content and redaction; or a place: "otlp", "celesto", "json", the name of
+            another exporter, or an exporter, processor or provider of OpenTelemetry.
+        content, redact: As `OtelTracer`, for a place.
         everything: Send also what the cursor says was delivered. Places that keep each span that
             they get (Jaeger, Honeycomb) then have it twice.
         dead: Whether a run without an end counts as dead, so that what it left open is sent as
             interrupted. None: if nobody has its lease, which is taken for a moment to find out.
+        sampled_only: Send nothing of a run that the sampler did not want.
         shift_to_now: Move all times so that the run ends now, for backends that refuse late spans; it
             makes other spans of the ones that were sent before.
         cursors: A folder for the cursor, for stores that have none beside their logs.
@@ -88,28 +93,26 @@ async def aexport_run(
     if not events:
         raise RunNotFound(run_id, access.where)
     spans, unfinished = await _spans(access, run_id, events, dead)
-    target = _target(to)
-    path = beside(store, run_id)
-    if path is None and cursors is not None:
-        path = Path(cursors) / f"{encoded(run_id)}{SUFFIX}"
-    cursor = Cursor(path, target.address)
-    skipped = 0 if everything or shift_to_now else min(cursor.read(began(events)), len(spans))
+    if sampled_only and spans and not spans[0].context.sampled:
+        spans = []
+    goal = _goal(store, run_id, to, content, redact, cursors)
+    skipped = 0 if everything or shift_to_now else min(goal.cursor.read(began(events)), len(spans))
     due = spans[skipped:]
     if shift_to_now and due:
         due = _shifted(due, time.time() - max(span.ended_at for span in due))
-    encoder = names.encoder(target, content, redact)
-    records = [encoder.record(span) for span in due]
+    records = [goal.encoder.record(span) for span in due]
     if shift_to_now:
         records = [_marked(record, spans) for record in records]
     try:
-        _send(target, records, run_id, cursor, began(events), progress)
+        await in_thread(_send, goal, records, run_id, began(events), progress)
     finally:
-        target.close(2.0)
+        if goal.is_ours:
+            goal.target.close(2.0)
     ended = max((span.ended_at for span in due), default=time.time())
     return Export(
         run_id=run_id,
-        address=target.address,
-        trace_ids=tuple(dict.fromkeys(span.place.trace_id for span in spans)),
+        address=goal.target.address,
+        trace_ids=tuple(dict.fromkeys(span.context.trace_id for span in spans)),
         sent=len(records),
         skipped=skipped,
         unfinished=unfinished,
@@ -126,6 +129,7 @@ def export_run(
     redact: Redact | None = None,
     everything: bool = False,
     dead: bool | None = None,
+    sampled_only: bool = False,
     shift_to_now: bool = False,
     cursors: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -139,6 +143,7 @@ def export_run(
         redact=redact,
         everything=everything,
         dead=dead,
+        sampled_only=sampled_only,
         shift_to_now=shift_to_now,
         cursors=cursors,
         progress=progress,
@@ -173,24 +178,48 @@ async def _is_dead(access: Access, run_id: str, last: Event) -> bool:
     return True
 
 
-def _target(to: object) -> Target:
-    if isinstance(to, str):
-        return names.target(to)
-    if isinstance(to, Target):
-        return to
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    target: Target
+    encoder: Encoder
+    cursor: Cursor
+    is_ours: bool  # opened for this export
+
+
+def _goal(
+    store: Store,
+    run_id: str,
+    to: object,
+    content: Content | None,
+    redact: Redact | None,
+    cursors: Path | str | None,
+) -> _Goal:
+    if isinstance(to, SpanTracer):
+        if content is not None or redact is not None:
+            raise ValueError("a tracer has its own content and redact; give them to it, or name a place")
+        return _Goal(to.target, to.encoder, to.cursor(run_id, store), is_ours=False)
+    target = names.target(to) if isinstance(to, str) else _target_of(to)
+    path = beside(store, run_id, None if cursors is None else Path(cursors))
+    cursor = Cursor(path, target.identity)
+    return _Goal(target, names.encoder(target, content, redact), cursor, is_ours=True)
+
+
+def _target_of(to: object) -> Target:
+    if "opentelemetry.sdk.trace" not in sys.modules:  # then it cannot be one of its objects
+        return names.adapted(to)
     from agentor_exporters.otel import target_of
 
     return target_of(to)
 
 
 def _send(
-    target: Target,
+    goal: _Goal,
     records: Sequence[Record],
     run_id: str,
-    cursor: Cursor,
     began_at: float | None,
     progress: Callable[[int, int], None] | None,
 ) -> None:
+    target, cursor = goal.target, goal.cursor
     at, most = 0, BATCH_SPANS
     while at < len(records):
         batch = _batch(records[at:], most)

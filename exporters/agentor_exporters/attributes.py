@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal  # Any: content is provider JSON
 
 from agentor.engine import strictjson
 from agentor.engine.events import Event, Fork, RunStart
+from agentor.engine.messages import Message
 from agentor.engine.spans import AgentSpan, ModelSpan, Span, ToolSpan
 from agentor.engine.trace import INTERRUPTED
 from agentor_exporters import semconv
@@ -25,10 +26,10 @@ from agentor_exporters.content import (
     parsed,
     structured,
 )
+from agentor_exporters.redaction import Redact, Redaction
 
 Content = Literal["none", "delta", "full"]
 Value = str | int | float | bool | tuple[str, ...]
-Redact = Callable[[str, Any, Event], Any]
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _LIMITS = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _OVERHEAD_BYTES = 64  # of an attribute, and of a span, as they are sent
@@ -44,16 +45,16 @@ class Record:
     content: Mapping[str, str] = field(default_factory=dict)  # JSON texts
     error: str | None = None
     events: tuple[tuple[str, float, Mapping[str, Value]], ...] = ()  # name, epoch seconds, attributes
+    size_bytes: int = field(init=False, compare=False)  # about what it takes on the wire
 
     @property
     def is_client(self) -> bool:
         return isinstance(self.span, ModelSpan)
 
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes on the wire."""
+    def __post_init__(self) -> None:
         texts = [*self.attributes.values(), *self.content.values(), self.error or ""]
-        return sum(len(t) if isinstance(t, str) else 8 for t in texts) + _OVERHEAD_BYTES * (len(texts) + 2)
+        size = sum(len(t.encode("utf-8", "replace")) if isinstance(t, str) else 8 for t in texts)
+        object.__setattr__(self, "size_bytes", size + _OVERHEAD_BYTES * (len(texts) + 2))
 
     def without_content(self) -> Record:
         """The same without what was said."""
@@ -71,10 +72,11 @@ class Encoder:
     Args:
         content: "none"; "delta" for each message once; "full" for the whole request on every model
             span. None: what `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says, or "none".
-        redact: Called with each piece of content before it is sent, as `redact(kind, value, event)`, kind
-            being `input_messages`, `output_messages`, `system_instructions`, `tool_arguments`,
-            `tool_result` or `error_message`; what it returns is sent, None sends nothing. If it
-            raises, that piece is left out.
+        redact: Called with each piece of content before it is sent, as `redact(kind, value, event)`;
+            what it returns is sent, None sends nothing. `kind` is `input_messages` or
+            `output_messages` (a list of messages in OpenAI's chat shape), `system_instructions`,
+            `tool_result` or `error_message` (texts), or `tool_arguments` (JSON). Results and arguments
+            inside of messages are asked about on their own too.
         dialects: "openinference" (Phoenix) and "langfuse" add the few keys that these read besides. None:
             what `AGENTOR_TRACE_DIALECTS` lists, and "openinference" where `OTEL_RESOURCE_ATTRIBUTES`
             names a project of Phoenix.
@@ -96,8 +98,8 @@ class Encoder:
         if unknown := set(dialects) - {"openinference", "langfuse"}:
             raise ValueError(f"unknown dialects: {', '.join(sorted(unknown))}")
         self.content: Content = content or content_of_environment()
-        self._redact, self._dialects = redact, dialects
-        self._names = semconv.dialect_of_environment()
+        self.redaction, self._dialects = Redaction(redact), dialects
+        self._names = semconv.conventions_of_environment()
         limits = [int(v) for n in _LIMITS if (v := os.environ.get(n, "").strip()).isdigit()]
         self.limit_bytes = min([MAX_ATTRIBUTE_BYTES, *limits])
 
@@ -120,7 +122,7 @@ class Encoder:
         if self.content == "none" or span.error is None:
             return record
         event = _closing(span)
-        said = None if event is None else self.allowed("error_message", span.error, event)
+        said = None if event is None else self.redaction.piece("error_message", span.error, event)
         return replace(record, error=None if said is None else clean(str(said))[: self.limit_bytes])
 
     # --- kinds ----------------------------------------------------------------------------------
@@ -141,20 +143,32 @@ class Encoder:
             known[semconv.COPY] = True
         if isinstance(start, RunStart) and start.trace_metadata:
             known[semconv.METADATA] = strictjson.dumps(start.trace_metadata)
-        said: dict[str, Any] = {}
+        name = "invoke_agent" if span.agent is None else f"invoke_agent {span.agent}"
+        return self._with_texts(self._filled(span, name, known, self._said_by_agent(span)))
+
+    def _said_by_agent(self, span: AgentSpan) -> dict[str, Any]:
+        start, said = span.start, dict[str, Any]()
+        if self.content == "none":
+            return said
         if isinstance(start, RunStart):
-            if start.system is not None:
-                text = instructions(start.system)
-                said[semconv.SYSTEM_INSTRUCTIONS] = ("system_instructions", text, start)
-            if start.messages:
-                said[semconv.INPUT_MESSAGES] = ("input_messages", messages(start.messages), start)
+            said[semconv.SYSTEM_INSTRUCTIONS] = self._instructions(start.system, start)
+            asked = self.redaction.messages("input_messages", start.messages, start)
+            said[semconv.INPUT_MESSAGES] = messages(asked) or None
         answer = getattr(span.end, "text", None)
         if answer is not None and span.end is not None:
-            whole = _output({"role": "assistant", "content": answer}, "stop", span.error_type is not None)
-            said[semconv.OUTPUT_MESSAGES] = ("output_messages", whole, span.end)
-        name = "invoke_agent" if span.agent is None else f"invoke_agent {span.agent}"
-        record = self._filled(span, name, known, said)
-        return self._with_texts(record)
+            told = {"role": "assistant", "content": answer}
+            said[semconv.OUTPUT_MESSAGES] = self._output(told, "stop", span.error_type is not None, span.end)
+        return said
+
+    def _instructions(self, text: str | None, event: Event) -> list[dict[str, Any]] | None:
+        allowed = self.redaction.piece("system_instructions", text, event)
+        return None if allowed is None else instructions(str(allowed))
+
+    def _output(
+        self, told: Message, reason: str | None, failed: bool, event: Event
+    ) -> list[dict[str, Any]] | None:
+        allowed = self.redaction.messages("output_messages", [told], event)
+        return [{**message(one), "finish_reason": finish_reason(reason, failed)} for one in allowed] or None
 
     def _model(self, span: ModelSpan) -> Record:
         made, usage = span.generation, None if span.generation is None else span.generation.usage
@@ -178,31 +192,12 @@ class Encoder:
         known |= {
             key: _setting(name, (span.params or {}).get(name)) for name, key in semconv.SETTINGS.items()
         }
-        said: dict[str, Any] = {}
-        if made is not None:
-            shown = {
-                call_id: f"[result of {tool.call.name}, in span {tool.place.span_id}]"
-                for call_id, tool in span.shown.items()
-            }
-            new, offset = (span.new, span.offset) if self.content != "full" else (request_of(span), 0)
-            if new:
-                said[semconv.INPUT_MESSAGES] = (
-                    "input_messages",
-                    messages(new, shown if self.content != "full" else None),
-                    made,
-                )
-                known[semconv.OFFSET] = offset or None
-            whole_request = request_of(span)
-            if offset == 1 and whole_request[0].get("role") == "system":
-                text = instructions(str(whole_request[0].get("content")))
-                said[semconv.SYSTEM_INSTRUCTIONS] = ("system_instructions", text, made)
-            if made.error is None:
-                whole = _output(made.message, made.finish_reason, False)
-                said[semconv.OUTPUT_MESSAGES] = ("output_messages", whole, made)
+        known[semconv.OFFSET] = (span.offset or None) if self.content == "delta" else None
         if "langfuse" in self._dialects and made is not None and made.time_to_first_chunk is not None:
             first = (made.started_at or span.started_at) + made.time_to_first_chunk
             known["langfuse.observation.completion_start_time"] = semconv.rfc3339(first)
-        record = self._with_texts(self._filled(span, f"chat {span.model or 'model'}", known, said))
+        name = "chat" if span.model is None else f"chat {span.model}"
+        record = self._with_texts(self._filled(span, name, known, self._said_by_model(span)))
         attempts = span.retries if made is not None else span.retries[:-1]
         events: tuple[tuple[str, float, Mapping[str, Value]], ...] = tuple(
             (
@@ -218,6 +213,34 @@ class Encoder:
         )
         return replace(record, events=events)
 
+    def _said_by_model(self, span: ModelSpan) -> dict[str, Any]:
+        made, said = span.generation, dict[str, Any]()
+        if made is None or self.content == "none":
+            return said
+        request = self.request_of(span)
+        shown = {
+            call_id: f"[result of {tool.call.name}, in span {tool.context.span_id}]"
+            for call_id, tool in span.shown.items()
+        }
+        new = span.new if self.content == "delta" else request
+        asked = self.redaction.messages("input_messages", new, made, request)
+        said[semconv.INPUT_MESSAGES] = messages(asked, shown if self.content == "delta" else None) or None
+        if span.offset == 1 and self.content == "delta" and request and request[0].get("role") == "system":
+            said[semconv.SYSTEM_INSTRUCTIONS] = self._instructions(str(request[0].get("content")), made)
+        if made.error is None:
+            said[semconv.OUTPUT_MESSAGES] = self._output(made.message, made.finish_reason, False, made)
+        return said
+
+    def request_of(self, span: ModelSpan) -> Sequence[Message]:
+        """The whole request, where this encoder needs it; else what is new in it."""
+        needed = self.content == "full" or self.redaction.is_set or span.offset == 1
+        if not needed or span.generation is None:
+            return span.new
+        try:
+            return span.generation.messages
+        except LookupError:
+            return span.new
+
     def _tool(self, span: ToolSpan) -> Record:
         call, result = span.call, span.result
         known = _common(span, "execute_tool")
@@ -225,28 +248,27 @@ class Encoder:
         known |= {semconv.TURN: call.turn, semconv.SEQ: span.seq}
         known[semconv.ATTEMPT] = call.attempt if call.attempt > 1 else None
         said: dict[str, Any] = {}
-        text = call.arguments if call.edited_args is None else None
-        if self.content == "full" or text is None or len(text.encode("utf-8", "replace")) <= SHORT:
-            value = call.args if call.args is not None else parsed(call.arguments or "")
-            if value not in (None, ""):
-                said[semconv.ARGUMENTS] = ("tool_arguments", value, call)
-        if result is not None and result.error is None:
-            said[semconv.RESULT] = ("tool_result", structured(result.content), result)
+        if self.content != "none":
+            text = call.arguments if call.edited_args is None else None
+            if self.content == "full" or text is None or len(text.encode("utf-8", "replace")) <= SHORT:
+                value = call.args if call.args is not None else parsed(call.arguments or "") or None
+                said[semconv.ARGUMENTS] = self.redaction.piece("tool_arguments", value, call)
+            if result is not None and result.error is None:
+                allowed = self.redaction.piece("tool_result", result.content, result)
+                said[semconv.RESULT] = structured(allowed) if isinstance(allowed, str) else allowed
         return self._filled(span, f"execute_tool {call.name}", known, said)
 
     # --- content --------------------------------------------------------------------------------
 
     def _filled(self, span: Span, name: str, known: dict[str, Any], said: dict[str, Any]) -> Record:
         content: dict[str, str] = {}
-        if self.content != "none":
-            fitted = Fitted(self.limit_bytes)
-            for key, (kind, value, event) in said.items():
-                value = self.allowed(kind, value, event)
-                if value is not None:
-                    content[key] = fitted.text(value) if isinstance(value, str) else fitted.json(value)
-            if fitted.cut:
-                known[semconv.TRUNCATED] = True
-                known[semconv.CONTENT_BYTES] = fitted.whole_bytes
+        fitted = Fitted(self.limit_bytes)
+        for key, value in said.items():
+            if value is not None:
+                content[key] = fitted.text(value) if isinstance(value, str) else fitted.json(value)
+        if fitted.cut:
+            known[semconv.TRUNCATED] = True
+            known[semconv.CONTENT_BYTES] = fitted.whole_bytes
         known[semconv.ERROR_TYPE] = span.error_type
         if "openinference" in self._dialects:
             kinds = {"invoke_agent": "AGENT", "chat": "LLM", "execute_tool": "TOOL"}
@@ -258,15 +280,6 @@ class Encoder:
             if value is not None
         }
         return Record(span, clean(name), attributes, content)
-
-    def allowed(self, kind: str, value: Any, event: Event) -> Any:
-        """A piece of content as it may be sent; None for nothing of it."""
-        if self._redact is None:
-            return value
-        try:
-            return self._redact(kind, value, event)
-        except Exception:  # the user's own: what it did not clear is not sent
-            return None
 
     def _with_texts(self, record: Record) -> Record:
         """With the plain texts that lists in Phoenix show: what was asked last, and the answer."""
@@ -314,18 +327,6 @@ def _closing(span: Span) -> Event | None:
     if isinstance(span, ModelSpan):
         return span.generation or (span.retries[-1] if span.retries else None)
     return span.result if isinstance(span, ToolSpan) else None
-
-
-def request_of(span: ModelSpan) -> tuple[Any, ...]:
-    """The whole request of a model span."""
-    try:
-        return tuple(span.generation.messages) if span.generation is not None else ()
-    except LookupError:
-        return span.new
-
-
-def _output(said: dict[str, Any], reason: str | None, failed: bool) -> list[dict[str, Any]]:
-    return [{**message(said), "finish_reason": finish_reason(reason, failed)}]
 
 
 def _setting(name: str, value: Any) -> Value | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,12 +11,13 @@ from urllib.parse import urlsplit
 
 from agentor.engine import strictjson
 from agentor.engine.events import RunStart
-from agentor.engine.messages import Usage
-from agentor.engine.spans import AgentSpan, ModelSpan, Place, Span, ToolSpan
+from agentor.engine.messages import Usage, block_text
+from agentor.engine.spans import AgentSpan, ModelSpan, Span, SpanContext, ToolSpan
 from agentor.errors import MissingKey
-from agentor_exporters.attributes import Content, Encoder, Record, Redact, request_of
+from agentor_exporters.attributes import Content, Encoder, Record
 from agentor_exporters.content import Fitted, clean, parsed
 from agentor_exporters.pipeline import LINGER_S
+from agentor_exporters.redaction import Redact
 from agentor_exporters.semconv import rfc3339
 from agentor_exporters.tracer import SpanTracer
 
@@ -32,6 +34,7 @@ class CelestoTracer(SpanTracer):
         content: "delta" sends each message once, "full" whole requests, "none" nothing that was said.
         redact, cursors, linger_s: As `OtelTracer`.
         timeout_s: Seconds for one request.
+        shared: It is one for the process: `close` only delivers what waits.
 
     Raises:
         MissingKey: no key.
@@ -47,12 +50,14 @@ class CelestoTracer(SpanTracer):
         cursors: Path | str | None = None,
         linger_s: float = LINGER_S,
         timeout_s: float = 10.0,
+        shared: bool = False,
     ) -> None:
         super().__init__(
             CelestoTarget(endpoint=endpoint, api_key=api_key, timeout_s=timeout_s),
             CelestoEncoder(content=content, redact=redact),
             cursors=cursors,
             linger_s=linger_s,
+            shared=shared,
         )
 
 
@@ -60,43 +65,42 @@ class CelestoEncoder(Encoder):
     """Records whose content is in Celesto's words: `input`, `output`, `tool_calls`, `reasoning`."""
 
     def _agent(self, span: AgentSpan) -> Record:
-        said: dict[str, Any] = {}
-        if span.end is not None:
-            said["output"] = ("output_messages", getattr(span.end, "text", None), span.end)
-        return self._filled(span, "agent", {}, said)
+        answer = getattr(span.end, "text", None)
+        if self.content == "none" or answer is None or span.end is None:
+            return self._filled(span, "agent", {}, {})
+        told = {"role": "assistant", "content": answer}
+        allowed = self.redaction.messages("output_messages", [told], span.end)
+        return self._filled(span, "agent", {}, {"output": allowed[0].get("content") if allowed else None})
 
     def _model(self, span: ModelSpan) -> Record:
         made, said = span.generation, dict[str, Any]()
-        if made is not None:
-            said["input"] = ("input_messages", self._input(span), made)
-            if made.error is None:
-                said["output"] = ("output_messages", made.text, made)
-                said["tool_calls"] = ("output_messages", made.calls, made)
-                said["reasoning"] = ("output_messages", made.reasoning, made)
+        if made is not None and self.content != "none":
+            request = self.request_of(span)
+            # The conversation's instructions stand before its first message.
+            first = request[: 1 if span.offset == 1 else 0]
+            new = request if self.content == "full" else [*first, *span.new]
+            said["input"] = self.redaction.messages("input_messages", new, made, request)
+            told = self.redaction.messages("output_messages", [made.message], made)
+            if made.error is None and told:
+                content = told[0].get("content")
+                said["output"] = block_text(content) if isinstance(content, list) else content
+                said["tool_calls"] = told[0].get("tool_calls")
+                said["reasoning"] = told[0].get("reasoning_content")
         return self._filled(span, "generation", {}, said)
-
-    def _input(self, span: ModelSpan) -> list[Any]:
-        whole = request_of(span)
-        if self.content == "full":
-            return list(whole)
-        # The conversation's instructions stand before its first message.
-        return [*whole[: 1 if span.offset == 1 else 0], *span.new]
 
     def _tool(self, span: ToolSpan) -> Record:
         call, result = span.call, span.result
-        arguments = call.args if call.args is not None else parsed(call.arguments or "")
-        said: dict[str, Any] = {"input": ("tool_arguments", arguments, call)}
-        if result is not None and result.error is None:
-            said["output"] = ("tool_result", result.content, result)
+        said: dict[str, Any] = {}
+        if self.content != "none":
+            arguments = call.args if call.args is not None else parsed(call.arguments or "")
+            said["input"] = self.redaction.piece("tool_arguments", arguments, call)
+            if result is not None and result.error is None:
+                said["output"] = self.redaction.piece("tool_result", result.content, result)
         return self._filled(span, "function", {}, said)
 
     def _filled(self, span: Span, name: str, known: dict[str, Any], said: dict[str, Any]) -> Record:
-        content: dict[str, str] = {}
-        if self.content != "none":
-            fitted = Fitted(self.limit_bytes)
-            for key, (kind, value, event) in said.items():
-                if value is not None and (value := self.allowed(kind, value, event)) is not None:
-                    content[key] = fitted.json(value)
+        fitted = Fitted(self.limit_bytes)
+        content = {key: fitted.json(value) for key, value in said.items() if value is not None}
         return Record(span, name, {}, content)
 
 
@@ -115,11 +119,12 @@ class CelestoTarget:
         self._endpoint = endpoint or f"{base.rstrip('/')}/traces/ingest"
         parts = urlsplit(self._endpoint)
         self.address = f"celesto {parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self.identity = f"{self.address} {hashlib.sha256(key.encode()).hexdigest()}"
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         self._timeout_s = timeout_s
         self._client: Any = None  # httpx takes its time to import
 
-    def samples(self, place: Place, caller: Place | None) -> bool:
+    def samples(self, context: SpanContext, caller: SpanContext | None) -> bool:
         """Celesto wants every trace."""
         return True
 
@@ -132,6 +137,10 @@ class CelestoTarget:
         body = strictjson.dump_bytes(payload(records))
         return bool(self._client.post(self._endpoint, content=body).is_success)
 
+    def renew(self) -> None:
+        """A new connection at the next request: the old one is the parent's."""
+        self._client = None
+
     def close(self, timeout_s: float) -> None:
         """Close the connection."""
         if self._client is not None:
@@ -143,7 +152,7 @@ def payload(records: Sequence[Record]) -> dict[str, Any]:
     traces: dict[str, dict[str, Any]] = {}
     spans = []
     for record in records:
-        place = record.span.place
+        place = record.span.context
         known = traces.setdefault(place.trace_id, _trace(record.span))
         if isinstance(record.span, AgentSpan):
             known["metadata"].update(_metadata(record.span))
@@ -154,9 +163,9 @@ def payload(records: Sequence[Record]) -> dict[str, Any]:
 def _trace(span: Span) -> dict[str, Any]:
     return {
         "object": "trace",
-        "id": f"trace_{span.place.trace_id}",
+        "id": f"trace_{span.context.trace_id}",
         "workflow_name": clean(span.agent or "agent"),
-        "group_id": clean(span.conversation),  # a run, its follow-ups and its forks
+        "group_id": span.conversation and clean(span.conversation),  # a run, its follow-ups and its forks
         "metadata": {"run_id": span.run_id, "segment": span.segment},
     }
 
@@ -169,8 +178,8 @@ def _metadata(span: AgentSpan) -> Iterator[tuple[str, Any]]:
         yield "forked_from", span.fork.forked_from
         yield "forked_at", span.fork.parent_seq
     for link in span.links:
-        yield f"{link.kind}_of", f"span_{link.to.span_id}"
-        yield f"{link.kind}_of_trace", f"trace_{link.to.trace_id}"
+        yield f"{link.kind}_of", f"span_{link.context.span_id}"
+        yield f"{link.kind}_of_trace", f"trace_{link.context.trace_id}"
 
 
 def _span(record: Record) -> dict[str, Any]:
@@ -178,8 +187,8 @@ def _span(record: Record) -> dict[str, Any]:
     said = {key: strictjson.loads(text) for key, text in record.content.items()}
     sent: dict[str, Any] = {
         "object": "trace.span",
-        "span_id": f"span_{span.place.span_id}",
-        "trace_id": f"trace_{span.place.trace_id}",
+        "span_id": f"span_{span.context.span_id}",
+        "trace_id": f"trace_{span.context.trace_id}",
         "parent_id": None if span.parent is None else f"span_{span.parent.span_id}",
         "started_at": rfc3339(span.started_at),
         "ended_at": rfc3339(span.ended_at),

@@ -25,12 +25,12 @@ class Cursor:
 
     Args:
         path: The file; None remembers nothing.
-        address: Names the place, which is written down as a digest.
+        identity: Names the place, and is written down as a digest; None remembers nothing either.
     """
 
-    def __init__(self, path: Path | None, address: str) -> None:
-        self.path = path
-        self._key = hashlib.sha256(address.encode("utf-8", "replace")).hexdigest()[:16]
+    def __init__(self, path: Path | None, identity: str | None) -> None:
+        self.path = None if identity is None else path
+        self._key = hashlib.sha256((identity or "").encode("utf-8", "replace")).hexdigest()[:16]
 
     def read(self, began: float | None) -> int:
         """The count, 0 where nothing is known of this run.
@@ -38,7 +38,7 @@ class Cursor:
         Args:
             began: See `began`; another run may have had the same id.
         """
-        return int(self._load(began).get(self._key, 0))
+        return max(int(self._load(began).get(self._key, 0)), 0)
 
     def write(self, began: float | None, count: int) -> None:
         """Remember the count; a folder that cannot be written to is no error."""
@@ -66,13 +66,17 @@ class Cursor:
         return {}
 
 
-def beside(store: Store | None, run_id: str) -> Path | None:
-    """Where a store's cursors are; None where it has no folder of its own."""
+def beside(store: Store | None, run_id: str, folder: Path | None = None) -> Path | None:
+    """Where the cursor of a run is; None where its store has no folder of its own.
+
+    Args:
+        folder: For such a store.
+    """
     if isinstance(store, FileStore):
         return store.path(run_id).with_suffix(SUFFIX)
     if isinstance(store, SQLiteStore):
         return store.path.with_name(f"{store.path.name}.traces") / f"{encoded(run_id)}{SUFFIX}"
-    return None
+    return None if folder is None else folder / f"{encoded(run_id)}{SUFFIX}"
 
 
 def began(events: Sequence[Event]) -> float | None:

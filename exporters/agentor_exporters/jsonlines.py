@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO  # Any: JSON
 
 from agentor.engine import strictjson
-from agentor.engine.spans import Place
+from agentor.engine.spans import SpanContext
 from agentor_exporters.attributes import Record
 
 
@@ -18,12 +18,12 @@ class JsonLines:
         out: None: standard output.
     """
 
-    address, whole_segments = "json", False
+    address, identity, whole_segments = "json", None, False
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out
 
-    def samples(self, place: Place, caller: Place | None) -> bool:
+    def samples(self, context: SpanContext, caller: SpanContext | None) -> bool:
         """Every trace is wanted."""
         return True
 
@@ -35,6 +35,9 @@ class JsonLines:
         out.flush()
         return True
 
+    def renew(self) -> None:
+        """Nothing is open."""
+
     def close(self, timeout_s: float) -> None:
         """Nothing is open."""
 
@@ -43,8 +46,8 @@ def as_json(record: Record) -> dict[str, Any]:
     """A span as a JSON object."""
     span = record.span
     sent: dict[str, Any] = {
-        "trace_id": span.place.trace_id,
-        "span_id": span.place.span_id,
+        "trace_id": span.context.trace_id,
+        "span_id": span.context.span_id,
         "parent_id": None if span.parent is None else span.parent.span_id,
         "name": record.name,
         "kind": "client" if record.is_client else "internal",
@@ -61,7 +64,7 @@ def as_json(record: Record) -> dict[str, Any]:
         ]
     if span.links:
         sent["links"] = [
-            {"trace_id": link.to.trace_id, "span_id": link.to.span_id, "type": link.kind}
+            {"trace_id": link.context.trace_id, "span_id": link.context.span_id, "type": link.kind}
             for link in span.links
         ]
     return sent

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from typing import cast
 
-from agentor_exporters.attributes import Content, Encoder, Redact
-from agentor_exporters.target import Target
+from agentor_exporters.attributes import Content, Encoder
+from agentor_exporters.redaction import Redact
+from agentor_exporters.target import Plain, Target
 from agentor_exporters.tracer import SpanTracer
 
 _GROUP = "agentor_exporters"  # entry points of others: name -> a function that makes a target
@@ -22,10 +24,10 @@ def tracer(name: str) -> SpanTracer:
     if name == "celesto":
         from agentor_exporters.celesto import CelestoTracer
 
-        return CelestoTracer()
+        return CelestoTracer(shared=True)
     from agentor_exporters.otel import OtelTracer
 
-    return OtelTracer(None if name == "otel" else target(name))
+    return OtelTracer(None if name == "otel" else target(name), shared=True)
 
 
 def target(name: str) -> Target:
@@ -42,14 +44,25 @@ def target(name: str) -> Target:
 
         return JsonLines()
     for entry in entry_points(group=_GROUP, name=name):
-        made: Target = entry.load()()
-        return made
+        return adapted(entry.load()())
     from agentor_exporters import otlp
 
     return otlp.of_environment() if name == "environment" else otlp.named(name)
 
 
-def encoder(target: Target, content: Content | None, redact: Redact | None) -> Encoder:
+def adapted(place: object) -> Target:
+    """An object as a target; of one that is none, only `export` is used.
+
+    Raises:
+        TypeError: it has none.
+    """
+    needed = ("address", "identity", "whole_segments", "samples", "export", "renew", "close")
+    if all(hasattr(place, name) for name in needed):
+        return cast(Target, place)  # it has all that one needs
+    return Plain(place)
+
+
+def encoder(target: object, content: Content | None, redact: Redact | None) -> Encoder:
     """What makes records for this target."""
     from agentor_exporters.celesto import CelestoEncoder, CelestoTarget
 

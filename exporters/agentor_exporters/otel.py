@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any  # parts of the SDK that have no public type
 
-from agentor.engine.spans import AgentSpan, Place, Span
+from agentor.engine.spans import AgentSpan, Span
+from agentor.engine.spans import SpanContext as Place
 from agentor.errors import MissingExtra
-from agentor_exporters import semconv
-from agentor_exporters.attributes import Content, Encoder, Record, Redact
+from agentor_exporters import names, semconv
+from agentor_exporters.attributes import Content, Encoder, Record
 from agentor_exporters.metrics import Meters
 from agentor_exporters.pipeline import LINGER_S
-from agentor_exporters.target import Target
+from agentor_exporters.redaction import Redact
+from agentor_exporters.target import Target, is_switched_off
 from agentor_exporters.tracer import SpanTracer
 
 try:
@@ -22,7 +25,7 @@ try:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-    from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags
     from opentelemetry.trace.status import Status, StatusCode
@@ -44,6 +47,7 @@ class OtelTracer(SpanTracer):
         cursors: A folder for cursors, for stores that have none beside their logs.
         linger_s: Seconds that spans are gathered before they are sent.
         meter_provider: For metrics; None: the application's.
+        shared: It is one for the process: `close` only delivers what waits.
 
     Raises:
         ValueError: None, and the application has no provider.
@@ -60,12 +64,14 @@ class OtelTracer(SpanTracer):
         cursors: Path | str | None = None,
         linger_s: float = LINGER_S,
         meter_provider: Any = None,
+        shared: bool = False,
     ) -> None:
         super().__init__(
             target_of(to),
             Encoder(content=content, redact=redact, dialects=dialects),
             cursors=cursors,
             linger_s=linger_s,
+            shared=shared,
         )
         self._meters = Meters(meter_provider)
 
@@ -78,13 +84,17 @@ class OtelTracer(SpanTracer):
         return Place(f"{found.trace_id:032x}", f"{found.span_id:016x}", sampled)
 
     @contextmanager
-    def within(self, place: Place) -> Iterator[None]:
+    def use_span(self, place: Place) -> Iterator[None]:
         """Make the span that will be exported later the parent of what other libraries record."""
         token = context.attach(_context_of(place))
         try:
             yield
         finally:
             context.detach(token)
+
+    def wanted(self, context: Place, caller: Place | None) -> bool:
+        """Nothing is, where the variables switch OpenTelemetry off."""
+        return not is_switched_off() and super().wanted(context, caller)
 
     def measure(self, span: Span) -> None:
         """Count a live span in the metrics."""
@@ -103,36 +113,44 @@ def target_of(to: object) -> Target:
             raise ValueError(
                 "the application has set no TracerProvider; give one, or an exporter, or use 'otlp'"
             )
-    if isinstance(to, Target):
-        return to
     if isinstance(to, SpanExporter | SpanProcessor):
-        return HandBuilt(to)
+        return ExporterTarget(to)
     if isinstance(to, trace.TracerProvider):
-        return Provided(to)
-    raise TypeError(f"OtelTracer takes a TracerProvider, a SpanExporter or a SpanProcessor, not {to!r}")
+        return ProviderTarget(to)
+    if not callable(getattr(to, "export", None)):
+        raise TypeError(
+            "OtelTracer takes a TracerProvider, a SpanExporter or a SpanProcessor of OpenTelemetry's SDK, or "
+            f"an object with export(records) -> bool, not {to!r}"
+        )
+    return names.adapted(to)
 
 
-class HandBuilt:
+class ExporterTarget:
     """Finished spans to an exporter or a processor, under exactly their own ids.
 
     The SDK's own road would be by a provider, which gives out ids at random and holds spans open; so its
     sampler and its limits, which the standard variables set, are asked here.
 
     Args:
-        address: Names the place for cursors; None: the exporter's class.
+        to: The object, or a function that makes it, so that a forked child gets its own.
+        address: Names the place for people; None: the exporter's class.
     """
 
     whole_segments = False
 
-    def __init__(self, to: SpanExporter | SpanProcessor, *, address: str | None = None) -> None:
-        self._to = to
-        self.address = address or type(to).__name__
+    def __init__(
+        self, to: SpanExporter | SpanProcessor | Callable[[], SpanExporter], *, address: str | None = None
+    ) -> None:
+        self._make = None if isinstance(to, SpanExporter | SpanProcessor) else to
+        self._to = to if isinstance(to, SpanExporter | SpanProcessor) else to()
+        self.address = address or type(self._to).__name__
+        self.identity = _identity(self._to)
         provider = TracerProvider(shutdown_on_exit=False)  # never global: it only reads the variables
         self._resource, self._sampler = provider.resource, provider.sampler
         limit = SpanLimits().max_span_attributes
         self._limit = semconv.MAX_ATTRIBUTES if limit is None else limit
         self._scope = InstrumentationScope(
-            semconv.SCOPE, _version(), semconv.dialect_of_environment().schema_url
+            semconv.SCOPE, _version(), semconv.conventions_of_environment().schema_url
         )
         self._closed = threading.Lock()
 
@@ -149,6 +167,11 @@ class HandBuilt:
             self._to.on_end(span)
         return True
 
+    def renew(self) -> None:
+        """A new exporter, where it is known how one is made; one that was given stays as it is."""
+        if self._make is not None:
+            self._to, self._closed = self._make(), threading.Lock()
+
     def close(self, timeout_s: float) -> None:
         """Shut the exporter or processor down."""
         if self._closed.acquire(blocking=False):  # both ask: the pipeline's end and its impatient closer
@@ -159,7 +182,7 @@ class HandBuilt:
         attributes = dict(list(record.all_attributes().items())[: self._limit])
         return ReadableSpan(
             name=record.name,
-            context=_span_context(span.place),
+            context=_span_context(span.context),
             parent=None if span.parent is None else _span_context(span.parent),
             resource=self._resource,
             attributes=attributes,
@@ -173,23 +196,22 @@ class HandBuilt:
         )
 
 
-class Provided:
+class ProviderTarget:
     """Spans through an application's provider: its sampler, limits and processors count.
 
-    They have their own ids where the provider is the SDK's; another one gives its own.
+    They have their own ids where the provider is the SDK's; another one gives its own. When they arrive
+    only its processors know, so nothing is noted as delivered.
     """
 
-    whole_segments = False
+    whole_segments, identity = False, None
 
     def __init__(self, provider: trace.TracerProvider) -> None:
         self.address = "provider"
         self._sampler = getattr(provider, "sampler", None)
         self._tracer = provider.get_tracer(
-            semconv.SCOPE, _version(), schema_url=semconv.dialect_of_environment().schema_url
+            semconv.SCOPE, _version(), schema_url=semconv.conventions_of_environment().schema_url
         )
-        self._ids = _Ids()
-        if hasattr(self._tracer, "id_generator"):  # of this tracer alone; no other one's ids change
-            self._tracer.id_generator = self._ids
+        self._ids = _ids_of(self._tracer)
 
     def samples(self, place: Place, caller: Place | None) -> bool:
         """What the provider's sampler will say of the trace's root."""
@@ -199,7 +221,8 @@ class Provided:
         """Start and end each span, at its own times."""
         for record in records:
             span = record.span
-            self._ids.next = span.place
+            if self._ids is not None:
+                self._ids.announce(span.context)
             parent = context.Context() if span.parent is None else _context_of(span.parent)
             live = self._tracer.start_span(
                 record.name,
@@ -217,32 +240,60 @@ class Provided:
             live.end(_end_ns(span))
         return True
 
-    def close(self, timeout_s: float) -> None:
+    def renew(self) -> None:
         """Nothing: the provider is the application's."""
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing either."""
 
 
 class _Ids(IdGenerator):
-    """Gives out the ids of the span that is about to be started; it is used on one thread."""
+    """Gives out the ids of the span that this thread is about to start."""
 
-    def __init__(self) -> None:
-        self.next: Place | None = None
-        self._random = RandomIdGenerator()
+    def __init__(self, before: IdGenerator) -> None:
+        self._before = before
+        self._next = threading.local()
+
+    def announce(self, place: Place) -> None:
+        """The next span of this thread is this one."""
+        self._next.place = place
 
     def generate_span_id(self) -> int:
-        return self._random.generate_span_id() if self.next is None else int(self.next.span_id, 16)
+        found = getattr(self._next, "place", None)
+        return self._before.generate_span_id() if found is None else int(found.span_id, 16)
 
     def generate_trace_id(self) -> int:
-        return self._random.generate_trace_id() if self.next is None else int(self.next.trace_id, 16)
+        found = getattr(self._next, "place", None)
+        return self._before.generate_trace_id() if found is None else int(found.trace_id, 16)
 
     def is_trace_id_random(self) -> bool:
         return False
 
 
+def _ids_of(tracer: Any) -> _Ids | None:
+    """The SDK keeps one tracer for each name, so all that go by one provider share its ids."""
+    before = getattr(tracer, "id_generator", None)
+    if before is None:
+        return None  # not the SDK's: it gives out its own ids
+    if not isinstance(before, _Ids):
+        tracer.id_generator = _Ids(before)
+    ids: _Ids = tracer.id_generator
+    return ids
+
+
+def _identity(to: object) -> str | None:
+    """Where an exporter sends to, and as whom; None where it does not show that."""
+    endpoint = getattr(to, "_endpoint", None)
+    if not isinstance(endpoint, str):
+        return None
+    client = getattr(to, "_client", None)
+    headers = str(getattr(to, "_headers", None) or getattr(client, "_headers", None) or "")
+    return f"{type(to).__module__} {endpoint} {hashlib.sha256(headers.encode()).hexdigest()}"
+
+
 def _sampled(sampler: Any, place: Place, caller: Place | None) -> bool:
     parent = context.Context() if caller is None else _context_of(caller)
     result = sampler.should_sample(parent, int(place.trace_id, 16), "invoke_agent", SpanKind.INTERNAL, {}, ())
-    if caller is None and not place.sampled:  # a later segment of a run that its caller did not sample
-        return False
     return bool(result.decision.is_sampled())
 
 
@@ -256,7 +307,7 @@ def _context_of(place: Place) -> context.Context:
 
 
 def _links(record: Record) -> list[Link]:
-    return [Link(_span_context(link.to), {semconv.LINK: link.kind}) for link in record.span.links]
+    return [Link(_span_context(link.context), {semconv.LINK: link.kind}) for link in record.span.links]
 
 
 def _events(record: Record) -> list[Event]:
@@ -290,4 +341,4 @@ def _version() -> str:
     return version("agentor")
 
 
-__all__ = ["HandBuilt", "OtelTracer", "Provided", "Resource", "target_of"]
+__all__ = ["ExporterTarget", "OtelTracer", "ProviderTarget", "Resource", "target_of"]

@@ -8,18 +8,13 @@ from importlib.metadata import entry_points
 from typing import Any  # exporters are loaded by name
 from urllib.parse import urlsplit
 
-from agentor.engine.spans import Place
+from agentor.engine.spans import SpanContext
 from agentor.errors import MissingExtra, UnknownTarget
 from agentor_exporters.attributes import Record
-from agentor_exporters.otel import HandBuilt
-from agentor_exporters.target import Target
+from agentor_exporters.otel import ExporterTarget
+from agentor_exporters.target import NoTarget, Target, is_switched_off
 
 _GROUP = "opentelemetry_traces_exporter"
-
-
-def is_disabled() -> bool:
-    """True for `OTEL_SDK_DISABLED=true`."""
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def otlp() -> Target:
@@ -38,8 +33,8 @@ def otlp() -> Target:
     address = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
         "OTEL_EXPORTER_OTLP_ENDPOINT", "localhost"
     )
-    if is_disabled():
-        return Nowhere()
+    if is_switched_off():
+        return NoTarget()
     exporter: Any
     try:
         if protocol == "grpc":
@@ -50,7 +45,7 @@ def otlp() -> Target:
             raise UnknownTarget(f"otlp by {protocol}", ("grpc", "http/protobuf"))
     except ImportError as error:
         raise MissingExtra("opentelemetry-exporter-otlp", "otel") from error
-    return HandBuilt(exporter(), address=f"otlp {_public(address)}")
+    return ExporterTarget(exporter, address=f"otlp {_public(address)}")
 
 
 def of_environment() -> Target:
@@ -61,9 +56,9 @@ def of_environment() -> Target:
         MissingExtra: as `otlp`.
     """
     names = [n for n in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").replace(" ", "").split(",") if n]
-    targets = [] if is_disabled() else [named(name) for name in names if name != "none"]
+    targets = [] if is_switched_off() else [named(name) for name in names if name != "none"]
     if not targets:
-        return Nowhere()
+        return NoTarget()
     return targets[0] if len(targets) == 1 else Several(targets)
 
 
@@ -76,43 +71,47 @@ def named(name: str) -> Target:
     if name == "otlp":
         return otlp()
     for entry in entry_points(group=_GROUP, name=name):
-        return HandBuilt(entry.load()(), address=name)
+        return ExporterTarget(entry.load(), address=name)
     known = {entry.name for entry in entry_points(group=_GROUP)} | {"celesto", "json", "otlp"}
     raise UnknownTarget(name, tuple(sorted(known)))
 
 
-class Nowhere:
-    """For `OTEL_SDK_DISABLED` and `OTEL_TRACES_EXPORTER=none`: nothing is sent."""
-
-    address, whole_segments = "nowhere", False
-
-    def samples(self, place: Place, caller: Place | None) -> bool:
-        return False
-
-    def export(self, records: Sequence[Record]) -> bool:
-        return True
-
-    def close(self, timeout_s: float) -> None:
-        pass
-
-
 class Several:
-    """More than one exporter; delivered is what all of them have."""
+    """More than one exporter; delivered is what all of them have. None gets a span twice."""
 
     whole_segments = False
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._targets = targets
+        self._ahead: list[set[tuple[str, int]]] = [set() for _ in targets]  # what others do not have yet
         self.address = " and ".join(target.address for target in targets)
+        known = [target.identity for target in targets]
+        self.identity = None if None in known else " ".join(map(str, known))
 
-    def samples(self, place: Place, caller: Place | None) -> bool:
-        return self._targets[0].samples(place, caller)
+    def samples(self, context: SpanContext, caller: SpanContext | None) -> bool:
+        """The standard sampler is the same for all."""
+        return self._targets[0].samples(context, caller)
 
     def export(self, records: Sequence[Record]) -> bool:
-        delivered = [target.export(records) for target in self._targets]  # each, whatever the others say
-        return all(delivered)
+        """Deliver to each what it does not have."""
+        keys = {(record.span.run_id, record.span.number): record for record in records}
+        for target, ahead in zip(self._targets, self._ahead, strict=True):
+            due = [record for key, record in keys.items() if key not in ahead]
+            if not due or target.export(due):
+                ahead.update(keys)
+        arrived = all(set(keys) <= ahead for ahead in self._ahead)
+        if arrived:
+            for ahead in self._ahead:
+                ahead.difference_update(keys)
+        return arrived
+
+    def renew(self) -> None:
+        """Each of them."""
+        for target in self._targets:
+            target.renew()
 
     def close(self, timeout_s: float) -> None:
+        """Each of them."""
         for target in self._targets:
             target.close(timeout_s)
 

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from agentor.engine.events import Event
@@ -29,10 +30,10 @@ _alive: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 class Source(Protocol):
     """A segment that is followed: it makes records of its events, and learns what became of them."""
 
-    lost: bool  # something of it was dropped
+    lost: bool  # it is not followed any more
 
-    def lose(self) -> None:
-        """Something of it was dropped: its log has it, and a later export sends it."""
+    def lose(self, record: Record | None = None) -> None:
+        """This record was dropped, or (None) an event: its log has it, and a later export sends it."""
 
     def records(self, event: Event) -> list[Record]:
         """What is to be sent now that this event was saved."""
@@ -49,8 +50,10 @@ class Pipeline:
     that is dropped is still in its run's log, and the next export sends it.
     """
 
-    def __init__(self, target: Target, *, linger_s: float = LINGER_S) -> None:
-        self._target, self._linger_s = target, linger_s
+    def __init__(
+        self, target: Target, *, linger_s: float = LINGER_S, after_fork: Callable[[], None] | None = None
+    ) -> None:
+        self._target, self._linger_s, self._after_fork = target, linger_s, after_fork
         self._closing = False
         self._reset()
         _alive.add(self)
@@ -76,14 +79,16 @@ class Pipeline:
             self.dropped += 1
             return
         self._inbox.append((source, event))
+        if self._thread is None:
+            self._start()
         if not self._wake.is_set():
             self._wake.set()
-            if self._thread is None:
-                self._start()
 
     def flush(self, timeout_s: float = CLOSE_S) -> bool:
         """Deliver what waits; False if some of it still does after this time."""
         until = time.monotonic() + timeout_s
+        if not self._waiting():
+            return True
         self._urgent.set()
         self._wake.set()
         with self._round:
@@ -104,7 +109,7 @@ class Pipeline:
                 self._target.close(0.0)  # lets go of a request that hangs
         return not self._waiting()
 
-    def let_end(self) -> None:
+    def request_close(self) -> None:
         """Deliver what waits, and then end, with nobody waiting for it."""
         self._closing = True
         self._wake.set()
@@ -119,8 +124,11 @@ class Pipeline:
                 self._thread.start()
 
     def forget(self) -> None:
-        """In a forked child: what waits is the parent's to send."""
+        """In a forked child: what waits is the parent's to send, by connections of its own."""
         self._reset()
+        self._target.renew()
+        if self._after_fork is not None:
+            self._after_fork()
 
     # --- on its own thread ----------------------------------------------------------------------
 
@@ -170,7 +178,7 @@ class Pipeline:
     def _drop(self) -> None:
         source, record = self._backlog.popleft()
         self._bytes -= record.size_bytes
-        source.lose()
+        source.lose(record)
         self.dropped += 1
 
     def _send(self) -> None:
@@ -245,7 +253,7 @@ def close_all(timeout_s: float = CLOSE_S) -> None:
     until = time.monotonic() + timeout_s
     pipelines = list(_alive)
     for pipeline in pipelines:
-        pipeline.let_end()
+        pipeline.request_close()
     for pipeline in pipelines:
         pipeline.close(max(0.0, until - time.monotonic()))
 

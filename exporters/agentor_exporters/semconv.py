@@ -94,11 +94,18 @@ PROVIDERS = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-_BARE = {"claude": "anthropic", "gemini": "gcp.gemini", "gpt": "openai", "o1": "openai", "o3": "openai"}
+_BARE = {
+    "claude": "anthropic",
+    "gemini": "gcp.gemini",
+    "gpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class Conventions:
     """What differs between the versions of the conventions."""
 
     cache_write: str
@@ -106,13 +113,15 @@ class Dialect:
     schema_url: str
 
 
-DASHBOARDS = Dialect(
+DASHBOARDS = Conventions(
     "gen_ai.usage.cache_creation.input_tokens", True, "https://opentelemetry.io/schemas/1.41.0"
 )
-NEWEST = Dialect("gen_ai.usage.cache_write.input_tokens", False, "https://opentelemetry.io/schemas/1.45.0")
+NEWEST = Conventions(
+    "gen_ai.usage.cache_write.input_tokens", False, "https://opentelemetry.io/schemas/1.45.0"
+)
 
 
-def dialect_of_environment() -> Dialect:
+def conventions_of_environment() -> Conventions:
     """That which `OTEL_SEMCONV_STABILITY_OPT_IN` (a list with commas) asks for."""
     wanted = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
     return NEWEST if "gen_ai_latest_experimental" in (word.strip() for word in wanted) else DASHBOARDS

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
-from agentor.engine.events import Event, Fork
-from agentor.engine.lineage import split_fork
-from agentor.engine.spans import AgentSpan, Place, Span, span_id
+from agentor.engine.events import Event, Fork, Interrupted, RunEnd, RunStart
+from agentor.engine.lineage import root_of, split_fork
+from agentor.engine.spans import AgentSpan, Span, SpanContext, span_id
 from agentor.engine.store.base import Store
-from agentor.engine.store.names import encoded
 from agentor.engine.trace import Projector
 from agentor_exporters.attributes import Encoder, Record
-from agentor_exporters.cursor import SUFFIX, Cursor, began, beside
+from agentor_exporters.cursor import Cursor, began, beside
+from agentor_exporters.handover import Handover
 from agentor_exporters.pipeline import CLOSE_S, LINGER_S, Pipeline
 from agentor_exporters.target import Target
 
 _HELD = 1000  # spans of a segment that wait for its end
-_REMEMBERED = 4096  # runs whose spans may still wait to be delivered
 
 
 class SpanTracer:
@@ -31,6 +30,7 @@ class SpanTracer:
         encoder: Makes of a span what the target takes.
         cursors: A folder for cursors, for stores that have none beside their logs.
         linger_s: Seconds that spans are gathered before they are sent.
+        shared: It is one for the process: `close` delivers what waits, and others go on with it.
     """
 
     def __init__(
@@ -40,16 +40,20 @@ class SpanTracer:
         *,
         cursors: Path | str | None = None,
         linger_s: float = LINGER_S,
+        shared: bool = False,
     ) -> None:
         self.target, self.encoder = target, encoder
         self._cursors = None if cursors is None else Path(cursors)
-        self._pipeline = Pipeline(target, linger_s=linger_s)
-        self._queued: OrderedDict[str, int] = OrderedDict()  # spans of a run that were handed on, by run id
-        weakref.finalize(self, self._pipeline.let_end)
+        self._shared = shared
+        self.handover = Handover()
+        self._pipeline = Pipeline(target, linger_s=linger_s, after_fork=self.handover.clear)
+        weakref.finalize(self, self._pipeline.request_close)
 
-    def segment(self, run_id: str, events: Sequence[Event], store: Store | None) -> LiveSegment:
+    def segment(
+        self, run_id: str, events: Sequence[Event], start: RunStart | None, store: Store | None
+    ) -> LiveSegment:
         """A segment is about to begin (see `agentor.engine.observer.Tracer`)."""
-        return LiveSegment(self, run_id, events, store)
+        return LiveSegment(self, self._pipeline, run_id, events, start, store)
 
     def flush(self, timeout_s: float = CLOSE_S) -> bool:
         """Deliver what waits; False if some of it still does after this time."""
@@ -60,75 +64,84 @@ class SpanTracer:
 
         What was not is in the runs' logs: `agentor trace export` sends it.
         """
-        return self._pipeline.close(timeout_s)
+        return self._pipeline.flush(timeout_s) if self._shared else self._pipeline.close(timeout_s)
 
     # --- for its segments -----------------------------------------------------------------------
 
     def cursor(self, run_id: str, store: Store | None) -> Cursor:
         """Where the deliveries of a run are noted."""
-        path = beside(store, run_id)
-        if path is None and self._cursors is not None:
-            path = self._cursors / f"{encoded(run_id)}{SUFFIX}"
-        return Cursor(path, self.target.address)
+        return Cursor(beside(store, run_id, self._cursors), self.target.identity)
 
-    def caller(self) -> Place | None:
+    def wanted(self, context: SpanContext, caller: SpanContext | None) -> bool:
+        """Whether a new trace is recorded."""
+        return self.target.samples(context, caller)
+
+    def caller(self) -> SpanContext | None:
         """The span that is current where a segment begins."""
         return None
 
-    def within(self, place: Place) -> AbstractContextManager[None]:
+    def use_span(self, context: SpanContext) -> AbstractContextManager[None]:
         """Around work whose span this will be."""
         return nullcontext()
 
     def measure(self, span: Span) -> None:
         """A span of a live run ended."""
 
-    def handed_on(self, run_id: str, count: int | None = None) -> int:
-        """How many of a run's spans were handed to the pipeline; with `count`, set it."""
-        if count is not None:
-            self._queued[run_id] = count
-            self._queued.move_to_end(run_id)
-            if len(self._queued) > _REMEMBERED:
-                self._queued.popitem(last=False)
-        return self._queued.get(run_id, 0)
-
-    def forget(self, run_id: str) -> None:
-        """Something of this run was dropped: only its cursor counts."""
-        self._queued.pop(run_id, None)
-
-    @property
-    def put(self) -> Callable[[LiveSegment, Event], None]:
-        return self._pipeline.put
-
 
 class LiveSegment:
     """One segment: on the run's side it only passes events on; the rest happens on the pipeline's thread."""
 
-    def __init__(self, tracer: SpanTracer, run_id: str, events: Sequence[Event], store: Store | None) -> None:
+    def __init__(
+        self,
+        tracer: SpanTracer,
+        pipeline: Pipeline,
+        run_id: str,
+        events: Sequence[Event],
+        start: RunStart | None,
+        store: Store | None,
+    ) -> None:
         self.lost = False
-        self._tracer, self._run_id = tracer, run_id
-        self._put = tracer.put
+        self._tracer, self._pipeline, self._run_id = tracer, pipeline, run_id
+        self._nameless = store is None  # nobody can go on with this run: its id names no conversation
         copied, own = split_fork(events)
         self._projector = Projector(run_id, copied)
         self._past = [span for event in own for span in self._projector.feed(event)]
+        self._sent_before = _sent_before(self._past, own)
         self._began = began(events) if events else None
         self._new = not events
-        self._first = len(self._past)  # spans before this number are of earlier segments
         self._cursor = tracer.cursor(run_id, store)
         self._next: int | None = None  # number of the next span to hand on; None until it is looked up
         self._held: list[Record] = []  # until the segment is over, for a target that wants it whole
-        caller = tracer.caller()
-        self.traceparent = None if caller is None else caller.traceparent
-        seq = events[-1].seq if events else None
-        place = self._projector.next_trace(0 if seq is None else seq + 1, self.traceparent)
-        self._sampled = tracer.target.samples(place, caller)
-        self._trace_id = place.trace_id
+        self.traceparent, self._context = self._place(events, start)
+        self._sampled = self._context.sampled
+
+    def _place(self, events: Sequence[Event], start: RunStart | None) -> tuple[str | None, SpanContext]:
+        """What the `run_start` is to keep, and where the segment is.
+
+        The trace's root decides for all segments, in all processes, whether it is recorded.
+        """
+        if start is None:
+            root = root_of(self._run_id, events)
+            return None, replace(root, sampled=self._tracer.wanted(root, None))
+        caller = self._tracer.caller()
+        header = None if caller is None else caller.traceparent
+        after = self._projector.after(replace(start, traceparent=header))
+        context = after.last
+        assert context is not None
+        if after.segments > 1:  # the caller is only linked to
+            wanted = context.sampled if after.is_decided else self._tracer.wanted(context, None)
+            return header, replace(context, sampled=wanted)
+        context = replace(context, sampled=self._tracer.wanted(context, caller))
+        decided = context if caller is None else replace(caller, sampled=context.sampled)
+        return decided.traceparent, context
 
     def __call__(self, event: Event) -> None:
-        self._put(self, event)
+        self._pipeline.put(self, event)
 
-    def within(self, seq: int) -> AbstractContextManager[None]:
+    def use_span(self, seq: int, kind: str = "") -> AbstractContextManager[None]:
         """Around the work whose span the event `seq` opens."""
-        return self._tracer.within(Place(self._trace_id, span_id(self._run_id, seq), self._sampled))
+        own = span_id(self._run_id, seq, kind)
+        return self._tracer.use_span(replace(self._context, span_id=own))
 
     # --- on the pipeline's thread ---------------------------------------------------------------
 
@@ -145,11 +158,18 @@ class LiveSegment:
             self._next = self._due()
             spans = [*self._past, *spans]
             self._past = []
-        due = [span for span in spans if span.number >= self._next]
+        due = [span for span in spans if span.number >= (self._next or 0)]
         if due:
             self._next = due[-1].number + 1
-            self._tracer.handed_on(self._run_id, self._next)
-        made = [self._tracer.encoder.record(span) for span in due]
+            self._tracer.handover.handed(self._run_id, due[0].number, self._next)
+        return self._whole([self._tracer.encoder.record(self._named(span)) for span in due])
+
+    def _named(self, span: Span) -> Span:
+        nameless = self._nameless and span.conversation == self._run_id
+        return replace(span, conversation=None) if nameless else span
+
+    def _whole(self, made: list[Record]) -> list[Record]:
+        """The records, or none yet for a target that wants the segment as a whole."""
         if not self._tracer.target.whole_segments:
             return made
         self._held += made
@@ -160,16 +180,31 @@ class LiveSegment:
 
     def _due(self) -> int:
         """The first span that nobody has: earlier processes may have died before they sent theirs."""
+        handed = self._tracer.handover.next_of(self._run_id)
         if self._cursor.path is None:
-            return self._first
-        return max(self._cursor.read(self._began), self._tracer.handed_on(self._run_id))
+            return max(self._sent_before, handed)
+        return max(self._cursor.read(self._began), handed)
 
-    def lose(self) -> None:
-        """Something of it was dropped: what was delivered stays noted as it is, so that it is sent later."""
-        self.lost = True
-        self._tracer.forget(self._run_id)
+    def lose(self, record: Record | None = None) -> None:
+        """This record, or the rest of the segment, was dropped: a later export sends it from the log."""
+        if record is None:
+            self.lost = True
+        number = self._projector.spans if record is None else record.span.number
+        self._tracer.handover.dropped(self._run_id, number)
 
     def delivered(self, record: Record) -> None:
-        """The target has this record and those before."""
-        if not self.lost:
-            self._cursor.write(self._began, record.span.number + 1)
+        """The target has this record and those before, but for what was dropped."""
+        upto = self._tracer.handover.complete(self._run_id, record.span.number + 1)
+        self._cursor.write(self._began, upto)
+
+
+def _sent_before(past: Sequence[Span], own: Sequence[Event]) -> int:
+    """Without a cursor: how many spans were surely handed on, those of segments that came to their end.
+
+    What a dead process had is sent again as a whole: it may have died with it.
+    """
+    over = any(isinstance(event, RunEnd | Interrupted) for event in own[-1:])
+    if over:
+        return len(past)
+    ends = [span.number for span in past if isinstance(span, AgentSpan)]
+    return ends[-1] + 1 if ends else 0

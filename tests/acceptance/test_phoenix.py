@@ -138,7 +138,7 @@ def test_the_spans_are_those_of_the_logs_each_once(story: Story) -> None:
     shown = [s["context"]["span_id"] for s in story.spans]
     assert len(shown) == len(set(shown))
     found = {i: (s["context"]["trace_id"], s["parent_id"]) for i, s in by_id(story.spans).items()}
-    places = {s.place.span_id: (s.place.trace_id, s.parent and s.parent.span_id) for s in story.projected}
+    places = {s.context.span_id: (s.context.trace_id, s.parent and s.parent.span_id) for s in story.projected}
     assert found == places
 
 
@@ -164,8 +164,10 @@ def test_the_fork_names_its_parent_and_is_in_the_session_of_it(story: Story) -> 
     assert fork["attributes"]["agentor.fork.parent_run.id"] == traveller.RUN
     assert {s["attributes"]["session.id"] for s in story.spans} == {traveller.RUN}
     # Phoenix 20 keeps no links, so the link is looked at where it is made.
-    sent = {s.place.span_id: s.links for s in story.projected}[fork["context"]["span_id"]]
-    assert [(link.to.span_id, link.kind) for link in sent] == [(story.root["context"]["span_id"], "fork")]
+    sent = {s.context.span_id: s.links for s in story.projected}[fork["context"]["span_id"]]
+    assert [(link.context.span_id, link.kind) for link in sent] == [
+        (story.root["context"]["span_id"], "fork")
+    ]
 
 
 def test_tokens_are_counted_once(story: Story) -> None:

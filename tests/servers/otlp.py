@@ -29,6 +29,7 @@ class Receiver(service_grpc.TraceServiceServicer):
         self.status = 200
         self.max_bytes: int | None = None
         self.hang = False
+        self.waiting = 0  # requests that were read while it hung
         self._arrived = threading.Condition()
         self._released = threading.Event()
         self._grpc = grpc.server(futures.ThreadPoolExecutor(4))
@@ -42,6 +43,7 @@ class Receiver(service_grpc.TraceServiceServicer):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if receiver.hang:
+                    receiver.waiting += 1
                     receiver._released.wait()
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)

@@ -93,7 +93,7 @@ def test_a_run_is_one_request_in_the_documented_shape(ingest: Ingest, tmp_path: 
         },
         {
             **envelope,
-            "span_id": f"span_{span_id('r', 1)}",
+            "span_id": f"span_{span_id('r', 1, 'model')}",
             "span_data": {
                 "type": "generation",
                 "model": "scripted",
@@ -112,7 +112,7 @@ def test_a_run_is_one_request_in_the_documented_shape(ingest: Ingest, tmp_path: 
         },
         {
             **envelope,
-            "span_id": f"span_{span_id('r', 4)}",
+            "span_id": f"span_{span_id('r', 4, 'model')}",
             "span_data": {
                 "type": "generation",
                 "model": "scripted",

@@ -20,7 +20,7 @@ from agentor.testing import ScriptedModel
 def command(*arguments: str, url: str = "http://127.0.0.1:1") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from agentor.cli.main import main; main()", "trace", "export", *arguments],
-        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"},
+        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "4"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -95,7 +95,9 @@ def test_a_sweep_sends_what_dead_processes_left(tmp_path: Path, receiver: Receiv
     assert [json.loads(line)["run_id"] for line in done.stdout.splitlines()] == ["dead"]
     assert [s.name for s in receiver.spans()] == ["invoke_agent a"]
     done = command("--all-incomplete", "--older-than", "0s", "--store", place, url=receiver.url)
-    assert done.stdout.count("✓") == 2
+    assert done.stdout.count("✓") == 2  # the young one, and the one whose spans nobody had sent
+    done = command("--all-incomplete", "--older-than", "0s", "--store", place, url=receiver.url)
+    assert (done.stdout, done.stderr) == ("", "no run is incomplete\n")
     wrong = command("--all-incomplete", "--older-than", "soon", "--store", place)
     assert (wrong.returncode, "write 30s, 10m, 6h or 2d" in wrong.stderr) == (2, True)
 
@@ -106,3 +108,24 @@ def test_a_run_of_long_ago_comes_with_a_warning(tmp_path: Path, receiver: Receiv
     done = command("old", "--store", str(tmp_path), url=receiver.url)
     assert "it ended 2 h ago" in done.stdout
     assert "--shift-to-now" in done.stdout
+
+
+def test_a_tracer_of_ones_own_brings_its_redaction(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "tracers.py").write_text(
+        "from agentor_exporters import JsonLines, OtelTracer\n"
+        "mine = OtelTracer(JsonLines(), content='delta', redact=lambda kind, value, event: None)\n"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from agentor.cli.main import main; main()"),
+            *("trace", "export", "r", "--store", folder, "--tracer", "tracers:mine"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hello" not in done.stdout
+    assert len(done.stdout.splitlines()) == 2

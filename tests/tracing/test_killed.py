@@ -83,11 +83,11 @@ def test_a_killed_run_has_one_whole_trace_before_and_after_its_resume(
     want = [*projected(folder, "r"), *projected(folder, "f")]
     ids = [s.span_id.hex() for s in sent]
     assert len(ids) == len(set(ids))  # nothing was sent twice
-    assert sorted(ids) == sorted(s.place.span_id for s in want)
+    assert sorted(ids) == sorted(s.context.span_id for s in want)
     assert {s.trace_id.hex() for s in sent} == {trace_id("r"), trace_id("f")}
     parents = {s.parent_span_id.hex() for s in sent if s.parent_span_id}
     assert parents <= set(ids)
-    by_id = {s.place.span_id: s for s in want}
+    by_id = {s.context.span_id: s for s in want}
     for span in sent:
         original = by_id[span.span_id.hex()]
         assert span.start_time_unix_nano // 1_000_000 == round(original.started_at * 1000)
@@ -172,4 +172,4 @@ def test_the_segment_of_a_dead_process_is_a_span_of_its_own(tmp_path: Path, rece
     work("resume", tmp_path, receiver.url)
     segments = [s for s in projected(tmp_path, "r") if isinstance(s, AgentSpan)]
     assert [(s.status, s.during) for s in segments] == [("interrupted", "tool:slow"), ("completed", None)]
-    assert segments[1].parent == segments[0].place
+    assert segments[1].parent == segments[0].context

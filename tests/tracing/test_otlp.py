@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from agentor_exporters import OtelTracer, export_run
-from agentor_exporters.otel import HandBuilt
+from agentor_exporters.otel import ExporterTarget
 from agentor_exporters.otlp import otlp
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -26,7 +26,7 @@ from servers.otlp import Receiver, attributes
 from agentor import Agentor, FileStore, MemoryStore
 from agentor.engine.events import RunStart
 from agentor.engine.messages import Usage
-from agentor.engine.spans import AgentSpan, Place, Span, trace_id
+from agentor.engine.spans import AgentSpan, Span, SpanContext, trace_id
 from agentor.engine.trace import project
 from agentor.engine.transcript import hydrate
 from agentor.errors import ModelError
@@ -84,8 +84,8 @@ def expected(*runs: list[Span]) -> dict[str, tuple[str, str, str, int, int]]:
             type(span).__name__
         ]
         of = span.agent if isinstance(span, AgentSpan) else getattr(span, "model", None)
-        found[span.place.span_id] = (
-            span.place.trace_id,
+        found[span.context.span_id] = (
+            span.context.trace_id,
             "" if span.parent is None else span.parent.span_id,
             f"{kind} {of or getattr(getattr(span, 'call', None), 'name', '')}",
             round(span.started_at * 1000),
@@ -349,11 +349,11 @@ def test_a_ratio_sampler_takes_its_share_of_runs_and_all_segments_agree(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.3")
-    target = HandBuilt(OTLPSpanExporter())
-    places = [Place(trace_id(uuid.uuid4().hex), "1" * 16) for _ in range(2000)]
+    target = ExporterTarget(OTLPSpanExporter())
+    places = [SpanContext(trace_id(uuid.uuid4().hex), "1" * 16) for _ in range(2000)]
     taken = [target.samples(place, None) for place in places]
     assert 0.25 < sum(taken) / len(taken) < 0.35
-    assert [HandBuilt(OTLPSpanExporter()).samples(place, None) for place in places] == taken
+    assert [ExporterTarget(OTLPSpanExporter()).samples(place, None) for place in places] == taken
     target.close(0)
 
 

@@ -71,7 +71,7 @@ def test_a_run_does_not_wait_and_its_process_ends_and_a_later_export_delivers_al
     want = set()
     for run_id in (name for name in store.list_runs() if name.startswith("run-")):
         export_run(store, run_id, "otlp", everything=True)
-        want |= {s.place.span_id for s in project(run_id, hydrate(run_id, store.load(run_id))[0])}
+        want |= {s.context.span_id for s in project(run_id, hydrate(run_id, store.load(run_id))[0])}
     assert len(want) == RUNS * 7
     assert {s.span_id.hex() for s in receiver.spans()} == want
 
@@ -134,7 +134,7 @@ def test_what_was_dropped_is_in_the_log_and_the_next_segment_sends_it(
     receiver.status = 200
     agent.continue_run("r", "more")
     assert tracer.flush(10)
-    assert {s.span_id.hex() for s in receiver.spans()} >= {span_id("r", n) for n in (0, 1)}
+    assert {s.span_id.hex() for s in receiver.spans()} >= {span_id("r", 0), span_id("r", 1, "model")}
     assert len({s.span_id for s in receiver.spans()}) == 4
 
 
@@ -164,4 +164,6 @@ os.waitpid(pid, 0)
     )
     assert (done.returncode, done.stderr) == (0, "")
     ids = [s.span_id.hex() for s in receiver.spans()]
-    assert sorted(ids) == sorted(span_id(run_id, n) for run_id in ("parent", "child") for n in (0, 1))
+    assert sorted(ids) == sorted(
+        span_id(run_id, *which) for run_id in ("parent", "child") for which in ((0,), (1, "model"))
+    )

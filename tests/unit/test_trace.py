@@ -14,7 +14,7 @@ from agentor import Agentor, MemoryStore
 from agentor.engine.events import Event, Fork, Generation, Interrupted, Rewind, RunEnd, RunStart
 from agentor.engine.lineage import split_fork
 from agentor.engine.messages import Usage
-from agentor.engine.spans import AgentSpan, ModelSpan, Place, Span, ToolSpan, span_id, trace_id
+from agentor.engine.spans import AgentSpan, ModelSpan, Span, SpanContext, ToolSpan, span_id, trace_id
 from agentor.engine.trace import MAX_SPANS, Projector, project
 from agentor.engine.transcript import hydrate
 from agentor.errors import ModelError
@@ -107,14 +107,15 @@ def test_a_trace_is_one_whole_tree_and_never_changes(turns: Any, acts: Any) -> N
 
 def check_tree(run_id: str, events: list[Event], spans: list[Span]) -> None:
     """P2, and what each span says of its run."""
-    by_id = {s.place.span_id: s for s in spans}
+    by_id = {s.context.span_id: s for s in spans}
     assert len(by_id) == len(spans)
     assert [s.number for s in spans] == list(range(len(spans)))
     roots = [s for s in spans if s.parent is None]
     assert len(roots) == bool(spans)
-    assert {s.place.trace_id for s in spans} <= {trace_id(run_id)}
+    assert {s.context.trace_id for s in spans} <= {trace_id(run_id)}
     for span in spans:
-        assert span.place.span_id == span_id(run_id, span.seq)
+        kind = "model" if isinstance(span, ModelSpan) else ""
+        assert span.context.span_id == span_id(run_id, span.seq, kind)
         assert span.started_at <= span.ended_at
         if span.parent is not None:
             parent = by_id[span.parent.span_id]
@@ -132,7 +133,7 @@ def check_tree(run_id: str, events: list[Event], spans: list[Span]) -> None:
         marker = copied[-1]
         assert isinstance(marker, Fork)
         (link,) = [link for s in roots for link in s.links]
-        assert (link.kind, link.to.trace_id) == ("fork", trace_id(marker.forked_from))
+        assert (link.kind, link.context.trace_id) == ("fork", trace_id(marker.forked_from))
         assert {s.conversation for s in spans} == {"run-0"}
 
 
@@ -179,36 +180,38 @@ def test_a_copy_of_a_finished_run_is_one_span_and_its_follow_up_a_child_of_it() 
     (copy,) = project("copy", hydrate("copy", store.load("copy"))[0])
     assert isinstance(copy, AgentSpan)
     assert (copy.status, copy.parent, copy.started_at) == ("completed", None, copy.ended_at)
-    assert copy.links[0].to == Place(trace_id("parent"), span_id("parent", 0))
+    assert copy.links[0].context == SpanContext(trace_id("parent"), span_id("parent", 0))
     agent.continue_run("copy", "more")
     first, chat, second = project("copy", hydrate("copy", store.load("copy"))[0])
     assert first == copy
-    assert chat.parent == second.place
-    assert second.parent == copy.place
+    assert chat.parent == second.context
+    assert second.parent == copy.context
     agent.fork("copy", "again", fork_id="grandchild")
     spans = project("grandchild", hydrate("grandchild", store.load("grandchild"))[0])
-    assert spans[-1].links[0].to == copy.place
+    assert spans[-1].links[0].context == copy.context
     assert {s.conversation for s in spans} == {"parent"}
 
 
 def test_a_run_that_a_caller_traces_is_in_the_callers_trace_also_after_a_resume_elsewhere() -> None:
-    caller = Place("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+    caller = SpanContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
     begin = RunStart(seq=0, at=1.0, agent="a", traceparent=caller.traceparent, epoch=1)
-    again = RunStart(seq=1, at=2.0, agent="a", epoch=2, traceparent=Place("1" * 32, "2" * 16).traceparent)
+    again = RunStart(
+        seq=1, at=2.0, agent="a", epoch=2, traceparent=SpanContext("1" * 32, "2" * 16).traceparent
+    )
     first, second = project("r", [begin, again, RunEnd(seq=2, at=3.0, status="completed")])
     assert first.parent == caller
-    assert (first.place.trace_id, second.place.trace_id) == (caller.trace_id, caller.trace_id)
-    assert (second.parent, first.error_type) == (first.place, "interrupted")
-    assert [(link.kind, link.to.span_id) for link in second.links] == [
-        ("resume", first.place.span_id),
+    assert (first.context.trace_id, second.context.trace_id) == (caller.trace_id, caller.trace_id)
+    assert (second.parent, first.error_type) == (first.context, "interrupted")
+    assert [(link.kind, link.context.span_id) for link in second.links] == [
+        ("resume", first.context.span_id),
         ("caller", "2" * 16),
     ]
 
 
 def test_a_header_that_names_no_span_is_no_caller() -> None:
     for text in (None, "", "00-x-y-01", f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'1' * 32}-{'g' * 16}-01"):
-        assert Place.parse(text) is None
-    assert Place.parse(f"00-{'A' * 32}-{'1' * 16}-00") == Place("a" * 32, "1" * 16, sampled=False)
+        assert SpanContext.parse(text) is None
+    assert SpanContext.parse(f"00-{'A' * 32}-{'1' * 16}-00") == SpanContext("a" * 32, "1" * 16, sampled=False)
 
 
 def test_a_run_of_thousands_of_spans_goes_on_in_a_new_trace_at_its_next_segment() -> None:
@@ -221,9 +224,9 @@ def test_a_run_of_thousands_of_spans_goes_on_in_a_new_trace_at_its_next_segment(
     events.append(RunEnd(seq=MAX_SPANS + 4, at=5.0, status="completed"))
     spans = project("r", hydrate("r", events)[0])
     *_, chat, last = spans
-    assert chat.place.trace_id == last.place.trace_id == trace_id("r", MAX_SPANS + 2)
+    assert chat.context.trace_id == last.context.trace_id == trace_id("r", MAX_SPANS + 2)
     assert last.parent is None
-    assert [(link.kind, link.to) for link in last.links] == [("resume", spans[MAX_SPANS].place)]
+    assert [(link.kind, link.context) for link in last.links] == [("resume", spans[MAX_SPANS].context)]
 
 
 def test_a_model_that_failed_for_good_is_a_span_and_the_one_that_answered_another() -> None:
