@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from agentor.engine.events import Event
@@ -106,7 +107,8 @@ class Pipeline:
         if thread is not None:
             thread.join(timeout_s)
             if thread.is_alive():
-                self._target.close(0.0)  # lets go of a request that hangs
+                with suppress(Exception):  # a target may raise anything
+                    self._target.close(0.0)  # lets go of a request that hangs
         return not self._waiting()
 
     def request_close(self) -> None:
@@ -148,7 +150,10 @@ class Pipeline:
                 self._round.notify_all()
             if self._closing and not self._inbox:
                 break
-        self._target.close(CLOSE_S)
+        try:
+            self._target.close(CLOSE_S)
+        except Exception as error:  # a target may raise anything
+            log.debug("%s: %r", self._target.address, error)
 
     def _read(self) -> None:
         while self._inbox:
