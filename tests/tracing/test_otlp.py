@@ -437,9 +437,11 @@ def test_a_tracer_that_is_dropped_lets_its_thread_end(receiver: Receiver) -> Non
     import threading
 
     others = set(threading.enumerate())
-    agent(None, OtelTracer(OTLPSpanExporter(f"{receiver.url}/v1/traces"), linger_s=0.0)).run("go")
-    receiver.wait_for(5)
+    tracer = OtelTracer(OTLPSpanExporter(f"{receiver.url}/v1/traces"), linger_s=0.0)
+    agent(None, tracer).run("go")
     (thread,) = [t for t in threading.enumerate() if t.name == "agentor-trace" and t not in others]
+    receiver.wait_for(5)
+    del tracer
     gc.collect()
     thread.join(10)
     assert not thread.is_alive()
