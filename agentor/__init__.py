@@ -5,11 +5,15 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run time
     from agentor.agent import Agentor as Agentor
+    from agentor.engine.decisions import Pending as Pending
     from agentor.engine.events import Event as Event
     from agentor.engine.models.litellm import LiteLLMModel as LiteLLMModel
     from agentor.engine.models.settings import ModelSettings as ModelSettings
+    from agentor.engine.policy import Approve as Approve
+    from agentor.engine.policy import Deny as Deny
     from agentor.engine.policy import Happened as Happened
     from agentor.engine.policy import NotHappened as NotHappened
+    from agentor.engine.policy import Unknown as Unknown
     from agentor.engine.redact import Redactor as Redactor
     from agentor.engine.result import RunResult as RunResult
     from agentor.engine.store import FileStore as FileStore
@@ -23,6 +27,8 @@ if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run t
 
 _HOMES = {
     "Agentor": "agentor.agent",
+    "Approve": "agentor.engine.policy",
+    "Deny": "agentor.engine.policy",
     "Event": "agentor.engine.events",
     "FileStore": "agentor.engine.store",
     "Happened": "agentor.engine.policy",
@@ -31,17 +37,21 @@ _HOMES = {
     "ModelSettings": "agentor.engine.models.settings",
     "NotHappened": "agentor.engine.policy",
     "ObjectStore": "agentor.engine.store.objects",
+    "Pending": "agentor.engine.decisions",
     "PostgresStore": "agentor.engine.store.postgres",
     "Redactor": "agentor.engine.redact",
     "RunResult": "agentor.engine.result",
     "SQLiteStore": "agentor.engine.store",
     "Tool": "agentor.tools",
     "ToolContext": "agentor.tools",
+    "Unknown": "agentor.engine.policy",
     "function_tool": "agentor.tools",
 }
 
 __all__ = [
     "Agentor",
+    "Approve",
+    "Deny",
     "Event",
     "FileStore",
     "Happened",
@@ -50,12 +60,14 @@ __all__ = [
     "ModelSettings",
     "NotHappened",
     "ObjectStore",
+    "Pending",
     "PostgresStore",
     "Redactor",
     "RunResult",
     "SQLiteStore",
     "Tool",
     "ToolContext",
+    "Unknown",
     "function_tool",
 ]
 

@@ -7,12 +7,14 @@ from importlib.metadata import version
 from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
 
 from agentor.chat import StreamItem, item_of, streamed
+from agentor.control import Control
 from agentor.engine.calls import AgentSpec
+from agentor.engine.decisions import check_types
 from agentor.engine.events import Event
 from agentor.engine.models import Model
 from agentor.engine.models.settings import ModelSettings
 from agentor.engine.observer import Observer, Tracer
-from agentor.engine.policy import Decision, Happened, NotHappened
+from agentor.engine.policy import Decision
 from agentor.engine.recovery import Runs, Start
 from agentor.engine.redact import Redactor
 from agentor.engine.result import RunResult
@@ -33,7 +35,7 @@ from agentor.tools import resolve_tools
 from agentor.tracer import Tracing, checked_tracer, tracer_for
 
 
-class Agentor:
+class Agentor(Control):
     """An agent: a model, instructions and tools, and a store that its runs survive in.
 
     Args:
@@ -118,7 +120,7 @@ class Agentor:
             context=context,
             strict=durability == "strict",
         )
-        self._runs = Runs(spec, None if store is None else Access(store), version("agentor"))
+        super().__init__(Runs(spec, None if store is None else Access(store), version("agentor")))
 
     # --- run ------------------------------------------------------------------------------------
 
@@ -207,17 +209,18 @@ class Agentor:
         `on_crash`.
 
         Args:
-            decisions: For calls in doubt: `{call_id: Happened(result) | NotHappened()}`.
+            decisions: By call id, for what `result.pending` lists: `Approve()` or `Deny(why)` for a call
+                that waits for an approval; `Happened(result)`, `NotHappened()` or `Deny(why)` for
+                one in doubt. What is not decided waits on.
             max_turns: A new total for the whole run; None keeps what it was started with.
             wait_s: Seconds to wait for a run that another worker holds.
 
         Raises:
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
-            ValueError: no store, or a decision about a call that is not in doubt.
+            DecisionRefused: a decision that the run has no use for.
+            ValueError: no store.
         """
-        for call_id, decision in (decisions or {}).items():
-            if not isinstance(decision, Happened | NotHappened):
-                raise TypeError(f"decisions[{call_id!r}] must be Happened(result) or NotHappened()")
+        check_types(decisions or {})
         start = self._segment(max_turns, tracing, decisions=decisions, wait_s=wait_s)
         return await self._runs.resume(run_id, start)
 
@@ -331,19 +334,6 @@ class Agentor:
             return self._runs.run(messages_of(input), run_id, start)
 
         return streamed(run)
-
-    def attach(self, run_id: str, *, from_seq: int = 0) -> AsyncIterator[Event]:
-        """Every saved event of a run that runs anywhere, as `astream` gives them, until it has ended.
-
-        Text deltas are not saved, so they do not come here. Leaving the loop early stops nothing.
-
-        Args:
-            from_seq: Leave out the events before this one.
-
-        Raises:
-            RunNotFound, CorruptLog, UnsupportedLog: as named.
-        """
-        return self._runs.attach(run_id, from_seq)
 
     @overload
     def stream_chat(

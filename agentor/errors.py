@@ -190,6 +190,17 @@ class UnsafePath(StoreError):
 # --- models ------------------------------------------------------------------------------------
 
 
+class DecisionRefused(AgentorError, ValueError):
+    """A decision about a call that has no use for it; nothing of it was written."""
+
+    def __init__(self, run_id: str, call_id: str, reason: str) -> None:
+        super().__init__(run_id, call_id, reason)
+        self.run_id, self.call_id, self.reason = run_id, call_id, reason
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}, call {self.call_id!r}: {self.reason}"
+
+
 class ModelError(AgentorError):
     """A model call failed.
 
@@ -228,6 +239,13 @@ class ModelError(AgentorError):
         }
         about = ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
         return f"{self.message} ({about})" if about else self.message
+
+
+def as_model_error(error: Exception) -> ModelError:
+    """What a custom model raised as the error that the engine acts on."""
+    if isinstance(error, ModelError):
+        return error
+    return ModelError(f"{type(error).__name__}: {error}", error_type=type(error).__name__)
 
 
 class CassetteMiss(ModelError):

@@ -7,13 +7,14 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, overload  # Any: arguments and results are the user's own
+from typing import Any, Literal, TypedDict, Unpack, overload  # Any: arguments and results are the user's own
 
 from agentor.engine import strictjson
 from agentor.engine.messages import digest
 from agentor.engine.threads import in_thread
 from agentor.errors import ToolArgumentError, ToolDefinitionError, ToolTimeout
-from agentor.schema import signature_of, to_jsonable
+from agentor.schema import signature_of
+from agentor.tooltext import to_text
 
 OnCrash = Literal["rewind", "retry", "ask", "fail"]
 MAX_ARGUMENT_CHARS = 10_000_000
@@ -41,6 +42,15 @@ class ToolContext:
     context: Any = None
 
 
+class ToolOptions(TypedDict, total=False):
+    """What the engine may do with a tool; see `Tool`."""
+
+    on_crash: OnCrash
+    timeout_s: float | None
+    needs_approval: bool | Callable[[ToolContext, dict[str, Any]], Any]
+    reconcile: Callable[[ToolContext, dict[str, Any]], Any] | None
+
+
 class Tool:
     """A tool that is known only at run time; for a function, use `function_tool`.
 
@@ -54,6 +64,12 @@ class Tool:
             model decide again, `"retry"` runs it again (for idempotent tools), `"ask"` waits for a
             person, `"fail"` never runs it again.
         timeout_s: Seconds after which the model is told that the call timed out.
+        needs_approval: True, or a function (sync or async) of the context and the arguments that says
+            whether this call needs one: False, True, or a text with the reason. If it raises, the call
+            needs one. The run pauses until somebody decides (`Approve`, `Deny`).
+        reconcile: A function (sync or async) of the context and the arguments that asks the outside
+            world about a call in doubt, before `on_crash` counts: it returns `Happened(result)`,
+            `NotHappened()` (the call runs again) or `Unknown()`.
 
     Raises:
         ToolDefinitionError: any of these cannot work.
@@ -68,6 +84,8 @@ class Tool:
         invoke: Callable[..., Any],
         on_crash: OnCrash = "rewind",
         timeout_s: float | None = None,
+        needs_approval: bool | Callable[[ToolContext, dict[str, Any]], Any] = False,
+        reconcile: Callable[[ToolContext, dict[str, Any]], Any] | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ToolDefinitionError(f"tool name {name!r}: use 1 to 64 of a-z, A-Z, 0-9, '_' and '-'")
@@ -77,9 +95,14 @@ class Tool:
             raise ToolDefinitionError(f"tool {name!r}: timeout_s must be above 0, not {timeout_s!r}")
         if not callable(invoke):
             raise ToolDefinitionError(f"tool {name!r}: invoke must be callable")
+        if not isinstance(needs_approval, bool) and not callable(needs_approval):
+            raise ToolDefinitionError(f"tool {name!r}: needs_approval must be True, False or a function")
+        if reconcile is not None and not callable(reconcile):
+            raise ToolDefinitionError(f"tool {name!r}: reconcile must be a function")
         self.name, self.description = name, description
         self.parameters = _object_schema(name, parameters)
         self.on_crash, self.timeout_s = on_crash, timeout_s
+        self.needs_approval, self.reconcile = needs_approval, reconcile
         self.is_async = _is_async(invoke)
         self._invoke = invoke
         self._arrange = _arrange_raw(invoke)
@@ -95,8 +118,7 @@ class Tool:
         *,
         name_override: str | None = None,
         description_override: str | None = None,
-        on_crash: OnCrash = "rewind",
-        timeout_s: float | None = None,
+        **options: Unpack[ToolOptions],
     ) -> Tool:
         """A tool from a function's hints and docstring."""
         own_name = str(getattr(function, "__name__", type(function).__name__))
@@ -109,8 +131,7 @@ class Tool:
             description=signature.description if description_override is None else description_override,
             parameters=signature.parameters,
             invoke=function,
-            on_crash=on_crash,
-            timeout_s=timeout_s,
+            **options,
         )
 
         def arrange(args: dict[str, Any], context: ToolContext) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -154,11 +175,37 @@ class Tool:
                 f"no result after {self.timeout_s:g} s; it may still have had its effect"
             ) from None
 
+    async def approval_reason(self, args: dict[str, Any], context: ToolContext) -> str | None:
+        """Why a person must agree before this call starts; None where nobody must."""
+        if isinstance(self.needs_approval, bool):
+            return f"{self.name} needs an approval" if self.needs_approval else None
+        try:
+            answer = await _asked(self.needs_approval, context, args)
+        except Exception as error:  # the user's own: what it cannot judge does not start
+            return f"needs_approval failed: {type(error).__name__}: {error}"
+        return (answer if isinstance(answer, str) else f"{self.name} needs an approval") if answer else None
+
+    async def reconciled(self, args: dict[str, Any], context: ToolContext) -> Any:
+        """What `reconcile` says of a call in doubt; None without one.
+
+        Raises:
+            Exception: whatever it raises.
+        """
+        return None if self.reconcile is None else await _asked(self.reconcile, context, args)
+
     async def _outcome(self, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if self.is_async:
             return await self._invoke(*positional, **keywords)
         outcome = await in_thread(lambda: self._invoke(*positional, **keywords))
         return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+async def _asked(function: Callable[..., Any], *args: object) -> Any:
+    """The answer of a user's function, sync (on a thread of its own) or async."""
+    if _is_async(function):
+        return await function(*args)
+    answer = await in_thread(function, *args)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 Arrange = Callable[[dict[str, Any], ToolContext], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -201,8 +248,7 @@ def function_tool(
     *,
     name_override: str | None = None,
     description_override: str | None = None,
-    on_crash: OnCrash = "rewind",
-    timeout_s: float | None = None,
+    **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -211,8 +257,7 @@ def function_tool(
     *,
     name_override: str | None = None,
     description_override: str | None = None,
-    on_crash: OnCrash = "rewind",
-    timeout_s: float | None = None,
+    **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a sync or async function; it stays callable as before.
 
@@ -229,8 +274,7 @@ def function_tool(
             target,
             name_override=name_override,
             description_override=description_override,
-            on_crash=on_crash,
-            timeout_s=timeout_s,
+            **options,
         )
 
     return make if function is None else make(function)
@@ -269,62 +313,3 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ToolArgumentError("the arguments must be one JSON object")
     return parsed
-
-
-def to_text(value: Any) -> str:
-    """A tool's result as the text that a model is shown: text as it is, the rest as JSON.
-
-    What has no JSON form is shown as text, and the result says so.
-    """
-    if isinstance(value, str):
-        return _encodable(value)
-    try:
-        return _encodable(strictjson.dumps(_plain(value)))
-    except (TypeError, ValueError):
-        pass
-    if isinstance(value, dict | list | tuple):
-        try:
-            shown = strictjson.dumps(_shown(value, depth=0))
-        except (TypeError, ValueError):
-            shown = _safe_text(value)
-        return _encodable(f"[some values shown as text] {shown}")
-    return _encodable(f"[shown as text: {type(value).__name__}] {_safe_text(value)}")
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | dict | list | tuple):
-        return value
-    if dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
-        return to_jsonable(value)
-    raise TypeError(type(value).__name__)
-
-
-def _shown(value: Any, depth: int) -> Any:
-    if depth > 50:
-        return "..."
-    if isinstance(value, dict):
-        return {str(key): _shown(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shown(item, depth + 1) for item in value]
-    try:
-        plain = _plain(value) if not isinstance(value, str) else value
-        strictjson.dumps(plain)
-    except (TypeError, ValueError):
-        return _safe_text(value)
-    return plain
-
-
-def _safe_text(value: Any) -> str:
-    try:
-        return str(value)
-    except Exception as error:  # whatever a user's __str__ raises
-        return f"<{type(value).__name__}: its text failed with {type(error).__name__}>"
-
-
-def _encodable(text: str) -> str:
-    """With U+FFFD for unpaired surrogates: no provider can be sent those."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

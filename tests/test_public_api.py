@@ -10,6 +10,8 @@ import agentor
 
 PUBLIC = [
     "Agentor",
+    "Approve",
+    "Deny",
     "Event",
     "FileStore",
     "Happened",
@@ -18,12 +20,14 @@ PUBLIC = [
     "ModelSettings",
     "NotHappened",
     "ObjectStore",
+    "Pending",
     "PostgresStore",
     "Redactor",
     "RunResult",
     "SQLiteStore",
     "Tool",
     "ToolContext",
+    "Unknown",
     "function_tool",
 ]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any  # arguments are JSON, the context is the user's own
 
-from agentor.engine.events import Event, ToolResult
+from agentor.engine.events import Approval, ApprovalRequest, Event, ToolResult
 from agentor.engine.messages import digest
 from agentor.engine.models import Model
-from agentor.engine.transcript import OpenCall
+from agentor.engine.opencalls import OpenCall
+from agentor.engine.policy import Happened, NotHappened
 from agentor.errors import ToolArgumentError
 from agentor.tools import Tool, ToolContext, parse_arguments
 
@@ -85,25 +86,37 @@ def checked(c: OpenCall, spec: AgentSpec, disabled: frozenset[str]) -> tuple[Too
         text = f"the tool {name!r} is switched off after repeated failures"
         raise Refused(result_event(c, error=text, error_type="disabled"))
     try:
-        return tool, parse_arguments(c.call.arguments)
+        return tool, c.edited_args if c.edited_args is not None else parse_arguments(c.call.arguments)
     except ToolArgumentError as error:
         raise Refused(result_event(c, error=str(error), error_type="ToolArgumentError")) from None
 
 
-async def run_tool(
-    c: OpenCall, tool: Tool, args: dict[str, Any], *, run_id: str, fencing_token: int, context: Any
-) -> ToolResult:
-    """Run the body; whatever it raises is the model's to handle."""
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Who runs a call: the run, the epoch of the worker's lease, and the user's own context."""
+
+    run_id: str
+    epoch: int
+    context: Any
+
+
+def context_of(c: OpenCall, args: dict[str, Any], worker: Worker) -> ToolContext:
+    """What a tool may know of the call that it serves."""
     call = c.call
-    about = ToolContext(
-        run_id=run_id,
+    return ToolContext(
+        run_id=worker.run_id,
         call_id=call.call_id,
         turn=call.turn,
         attempt=c.attempt + 1,
-        idempotency_key=digest([run_id, call.turn, call.index, call.name, args])[:32],
-        fencing_token=fencing_token,
-        context=context,
+        idempotency_key=digest([worker.run_id, call.turn, call.index, call.name, args])[:32],
+        fencing_token=worker.epoch,
+        context=worker.context,
     )
+
+
+async def run_tool(c: OpenCall, tool: Tool, args: dict[str, Any], worker: Worker) -> ToolResult:
+    """Run the body; whatever it raises is the model's to handle."""
+    about = context_of(c, args, worker)
     started = time.perf_counter()
     try:
         text = await tool.run(args, about)
@@ -114,6 +127,37 @@ async def run_tool(
     except Exception as error:  # the edge: a tool may raise anything
         return _failed(c, error, started)
     return result_event(c, result=text, elapsed=round(time.perf_counter() - started, 4))
+
+
+async def reconciled(c: OpenCall, tool: Tool, worker: Worker) -> Approval | None:
+    """What the tool's `reconcile` says of a call in doubt; None where it cannot tell."""
+    call = c.call
+    try:
+        args = c.edited_args if c.edited_args is not None else parse_arguments(call.arguments)
+        # The attempt that is in doubt is the one before the next.
+        word = await tool.reconciled(args, replace(context_of(c, args, worker), attempt=c.attempt))
+    except Exception:  # the edge: it could not find out
+        return None
+    about: dict[str, Any] = {"call_id": call.call_id, "turn": call.turn, "index": call.index}
+    about |= {"hash": call.hash, "by": "reconcile", "reason": getattr(word, "reason", None)}
+    if isinstance(word, Happened):
+        return Approval(**about, decision="happened", result=word.result)
+    if isinstance(word, NotHappened):
+        return Approval(**about, decision="not_happened")
+    return None
+
+
+def request_event(c: OpenCall, reason: str) -> ApprovalRequest:
+    """The event that asks a person about a call."""
+    call = c.call
+    return ApprovalRequest(
+        name=call.name,
+        call_id=call.call_id,
+        turn=call.turn,
+        index=call.index,
+        hash=call.hash,
+        reason=reason,
+    )
 
 
 def _failed(c: OpenCall, error: BaseException, started: float) -> ToolResult:

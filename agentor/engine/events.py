@@ -8,7 +8,7 @@ from typing import Any, ClassVar  # Any: events carry provider JSON
 
 from agentor.engine import strictjson
 from agentor.engine.eventkeys import readable_keys, written_keys
-from agentor.engine.messages import Message, Usage
+from agentor.engine.messages import Message, Usage, block_text
 
 FORMAT = 1  # log version, in the first record; a higher one is refused
 
@@ -177,6 +177,14 @@ class Generation(Event):
         return message
 
     @property
+    def answer(self) -> str:
+        """The text of the answer, of whichever shape; empty where there is none."""
+        if self.text is not None:
+            return self.text
+        parts = self.message.get("content")
+        return block_text(parts) if isinstance(parts, list) else ""
+
+    @property
     def messages(self) -> list[Message]:
         """The list that the model was sent, system message included; a fresh list at each access.
 
@@ -192,21 +200,6 @@ class Generation(Event):
             )
         conversation, length = self.request
         return conversation[:length]
-
-
-def split_message(message: Message) -> dict[str, Any]:
-    """The fields of a `Generation` that together hold this assistant message once."""
-    rest = {key: value for key, value in message.items() if (key, value) != ("role", "assistant")}
-    parts: dict[str, Any] = {}
-    if isinstance(rest.get("content"), str):
-        parts["text"] = rest.pop("content")
-    if isinstance(rest.get("reasoning_content"), str):
-        parts["reasoning"] = rest.pop("reasoning_content")
-    if isinstance(rest.get("tool_calls"), list) and rest["tool_calls"]:
-        parts["calls"] = rest.pop("tool_calls")
-    if rest:
-        parts["rest"] = rest
-    return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +263,40 @@ class ToolResult(Event):
         if self.result is not None:
             return self.result
         return f"Error: {self.error}" if self.error is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest(Event):
+    """A call waits for a person before it may start."""
+
+    type: str = "approval_request"
+    name: str = ""
+    call_id: str = ""
+    turn: int = 0
+    index: int = 0
+    hash: str = ""  # of the tool and its arguments: what the person's answer is about
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval(Event):
+    """Somebody has decided about a call: whether it may start, or whether it happened.
+
+    `edited_args` is "args" in the log: what an approved call runs with instead of the model's
+    arguments. `expires_at` is in epoch seconds.
+    """
+
+    type: str = "approval"
+    call_id: str = ""
+    turn: int = 0
+    index: int = 0
+    decision: str = ""  # approve, deny, happened, not_happened
+    hash: str = ""
+    by: str | None = None
+    reason: str | None = None
+    edited_args: dict[str, Any] | None = None
+    result: str | None = None  # of a call that happened
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +377,8 @@ _CLASSES: tuple[type[Event], ...] = (
     Retry,
     ToolCall,
     ToolResult,
+    ApprovalRequest,
+    Approval,
     Rewind,
     Context,
     Fork,

@@ -50,6 +50,10 @@ class Journal:
         """True if every event so far is acknowledged by the store."""
         return self._hold is not None and not self._unsaved
 
+    def now(self) -> float:
+        """Epoch seconds, by the clock that events are dated with."""
+        return self._clock()
+
     def add(self, event: Event) -> Event:
         """Redact and number an event for the next batch; nothing may act on it before `commit`."""
         if self._redact is not None:

@@ -7,7 +7,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any  # arguments are JSON
 
-from agentor.engine.calls import AgentSpec, Refused, checked, name_of, result_event, run_tool
+from agentor.engine.calls import (
+    AgentSpec,
+    Refused,
+    Worker,
+    checked,
+    context_of,
+    name_of,
+    reconciled,
+    request_event,
+    result_event,
+    run_tool,
+)
+from agentor.engine.decisions import names_of
 from agentor.engine.events import (
     Event,
     Generation,
@@ -18,14 +30,14 @@ from agentor.engine.events import (
     TextDelta,
     ToolCall,
     ToolResult,
-    split_message,
 )
 from agentor.engine.journal import GRACE_S, Journal, finish
-from agentor.engine.messages import block_text
+from agentor.engine.messages import split_message
 from agentor.engine.models import Model, ModelResponse
-from agentor.engine.policy import INTERRUPTED, Decision, plan, retry_wait_s
-from agentor.engine.transcript import OpenCall, Transcript, advance
-from agentor.errors import ModelError, StoreError
+from agentor.engine.opencalls import OpenCall
+from agentor.engine.policy import DENIED, INTERRUPTED, plan, retry_wait_s
+from agentor.engine.transcript import Transcript, advance
+from agentor.errors import ModelError, StoreError, as_model_error
 from agentor.tools import Tool
 
 MODEL = "model"  # the kind of span that a model call is
@@ -44,12 +56,11 @@ class Session:
         events: list[Event],
         *,
         stream: Callable[[Event], None] | None = None,
-        decisions: Mapping[str, Decision] | None = None,
     ) -> None:
         self.spec, self.journal = spec, journal
         self.transcript, self.events = transcript, events
         self._stream = stream
-        self._decisions = dict(decisions or {})
+        self._reconciled: set[str] = set()  # calls whose tools were asked, in this segment
         self._params: dict[str, Any] | None = None  # those of the last generation, as they were
         self._running: dict[asyncio.Task[ToolResult], OpenCall] = {}
 
@@ -94,7 +105,7 @@ class Session:
         elif t.calls:
             await self._settle()
         else:
-            self._answer(_text(last))
+            self._answer(last.answer)
 
     # --- the model ------------------------------------------------------------------------------
 
@@ -112,7 +123,7 @@ class Session:
                 self._record_cancelled(turn, model, time.perf_counter() - started)
                 raise
             except Exception as error:  # a custom model may raise anything
-                failure = _as_model_error(error)
+                failure = as_model_error(error)
                 wait_s = retry_wait_s(failure, attempt)
                 fallback = self.spec.next_after(model) if wait_s is None else None
                 elapsed = round(time.perf_counter() - started, 4)
@@ -248,31 +259,82 @@ class Session:
 
     async def _settle(self) -> None:
         """Act on the plan for the open calls: rewind, note, run, or stop and ask."""
-        chosen = plan(self.transcript, self.spec.on_crash, self._decisions)
+        if await self._reconcile():
+            return
+        gated = await self._gated()
+        chosen = plan(self.transcript, self.spec.on_crash, gated, self.journal.now())
         last = self.transcript.last
         if chosen.rewind and last is not None:
             self.record(Rewind(to=last.seq or 0, reason="no call of this turn has a result"))
             return
         for c, text in chosen.happened:
             self.record(result_event(c, result=text, by="decision"))
+        for c, text in chosen.denied:
+            self.record(result_event(c, error=f"denied: {text}", error_type=DENIED, by="decision"))
         for c, text in chosen.notes:
             self.record(result_event(c, error=text, error_type=INTERRUPTED))
         if chosen.run:
             await self._run_calls(chosen.run)
-        elif chosen.ask and self.transcript.calls:
-            names = ", ".join(f"{c.call.name} ({c.call.call_id})" for c in chosen.ask)
+        elif self.transcript.calls and (chosen.request or chosen.wait):
+            self._stop_and_ask(chosen.request, chosen.wait, gated)
+
+    def _stop_and_ask(
+        self, request: tuple[OpenCall, ...], wait: tuple[OpenCall, ...], gated: Mapping[str, str]
+    ) -> None:
+        for c in request:
+            self.record(request_event(c, gated[c.call.call_id]))
+        doubts = [c for c in wait if c.in_doubt]
+        if doubts:
             self.end(
                 "in_doubt",
-                error=f"interrupted calls may or may not have happened: {names}; resume with "
-                "decisions={call_id: Happened(result) | NotHappened()}",
+                error=f"interrupted calls may or may not have happened: {names_of(doubts)}; resume with "
+                "decisions={call_id: Happened(result) | NotHappened() | Deny(why)}",
             )
+        else:
+            self.end(
+                "paused",
+                error=f"calls wait for an approval: {names_of([*wait, *request])}; resume with "
+                "decisions={call_id: Approve() | Deny(why)}",
+            )
+
+    async def _reconcile(self) -> bool:
+        """Ask the outside world about calls in doubt whose tools can; True if that decided something."""
+        decided = False
+        for c in self.transcript.open_calls:
+            tool = self.spec.tools.get(c.call.name)
+            asked = c.call.call_id in self._reconciled or not c.in_doubt or c.decision is not None
+            if tool is None or tool.reconcile is None or asked:
+                continue
+            self._reconciled.add(c.call.call_id)
+            word = await reconciled(c, tool, self._worker)
+            if word is not None:
+                self.record(word)
+                decided = True
+        return decided
+
+    async def _gated(self) -> dict[str, str]:
+        """By call id, why a call that has not started needs an approval first."""
+        gated = {}
+        for c in self.transcript.open_calls:
+            if c.in_doubt or c.requested or c.attempt:
+                continue
+            try:
+                tool, args = checked(c, self.spec, self.transcript.disabled)
+            except Refused:
+                continue  # it will not start anyway
+            if (reason := await tool.approval_reason(args, context_of(c, args, self._worker))) is not None:
+                gated[c.call.call_id] = reason
+        return gated
+
+    @property
+    def _worker(self) -> Worker:
+        return Worker(self.journal.run_id, self.transcript.epoch, self.spec.context)
 
     async def _run_calls(self, calls: tuple[OpenCall, ...]) -> None:
         ready: list[tuple[OpenCall, Tool, dict[str, Any]]] = []
         started: dict[str, int] = {}  # seq of each call's start, by call id
         for c in calls:
             call = c.call
-            self._decisions.pop(call.call_id, None)  # used once
             started[call.call_id] = self.journal.next_seq
             self.record(
                 ToolCall(
@@ -281,6 +343,7 @@ class Session:
                     turn=call.turn,
                     index=call.index,
                     attempt=c.attempt + 1,
+                    edited_args=c.edited_args,
                 )
             )
             try:
@@ -297,14 +360,7 @@ class Session:
 
     async def _run_call(self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int) -> ToolResult:
         with self.journal.watch.use_span(seq):
-            return await run_tool(
-                c,
-                tool,
-                args,
-                run_id=self.journal.run_id,
-                fencing_token=self.transcript.epoch,
-                context=self.spec.context,
-            )
+            return await run_tool(c, tool, args, self._worker)
 
     def _record_results(self, done: set[asyncio.Task[ToolResult]]) -> None:
         order = {task: place for place, task in enumerate(self._running)}
@@ -339,16 +395,3 @@ class Session:
             started = [c.call.call_id for c in self.transcript.open_calls if c.attempt]
             self.record(Interrupted(reason=reason, in_doubt=started))
         await self._give_up()
-
-
-def _text(generation: Generation) -> str:
-    if generation.text is not None:
-        return generation.text
-    parts = generation.message.get("content")
-    return block_text(parts) if isinstance(parts, list) else ""
-
-
-def _as_model_error(error: Exception) -> ModelError:
-    if isinstance(error, ModelError):
-        return error
-    return ModelError(f"{type(error).__name__}: {error}", error_type=type(error).__name__)

@@ -29,6 +29,15 @@ class Call:
     name: str
     arguments: str
 
+    @property
+    def hash(self) -> str:
+        """Of the tool and its arguments, by value: what a person's decision is about. 32 hex digits."""
+        try:
+            arguments = strictjson.loads(self.arguments or "{}")
+        except ValueError:
+            arguments = self.arguments
+        return digest([self.name, arguments])[:32]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -79,6 +88,21 @@ def assistant_message(text: str | None = None, calls: Iterable[tuple[str, str, s
     if tool_calls:
         message["tool_calls"] = tool_calls
     return message
+
+
+def split_message(message: Message) -> dict[str, Any]:
+    """The parts of an assistant message, each once, under the names of `Generation`'s fields."""
+    rest = {key: value for key, value in message.items() if (key, value) != ("role", "assistant")}
+    parts: dict[str, Any] = {}
+    if isinstance(rest.get("content"), str):
+        parts["text"] = rest.pop("content")
+    if isinstance(rest.get("reasoning_content"), str):
+        parts["reasoning"] = rest.pop("reasoning_content")
+    if isinstance(rest.get("tool_calls"), list) and rest["tool_calls"]:
+        parts["calls"] = rest.pop("tool_calls")
+    if rest:
+        parts["rest"] = rest
+    return parts
 
 
 def chain(start: bytes, messages: Iterable[Message]) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any  # arguments are JSON
 
-from agentor.engine.transcript import OpenCall, Transcript
+from agentor.engine.events import Approval
+from agentor.engine.opencalls import OpenCall
+from agentor.engine.transcript import Transcript
 from agentor.errors import ModelError
 
 MAX_STARTS = 5  # run_starts in a row that came to nothing; the run is poisoned then
@@ -13,76 +16,148 @@ MAX_ATTEMPTS = 4  # of one model call
 MAX_WAIT_S = 600.0  # a provider that asks for more is not waited for
 INTERRUPTED = "interrupted"  # error_type of a note in place of a result
 OVERTAKEN = "This call was interrupted before it had a result: it may or may not have taken effect."
+NOT_RUN = "This call was not run: a new message came first."
+DENIED = "denied"  # error_type of a call that a person did not let run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Word:
+    """Who said it and why; `hash` binds it to the tool and arguments that the person saw."""
+
+    by: str | None = None
+    reason: str | None = None
+    hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """A person's word on a call in doubt: it took effect, and this is what it returned."""
+class Approve(_Word):
+    """A call that waits for approval may start, with `args` instead of the model's if given.
+
+    It is used once, and ends `expires_s` seconds after it was given if the call has not started by then.
+    """
+
+    args: dict[str, Any] | None = None
+    expires_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deny(_Word):
+    """A call that waits for approval, or is in doubt, does not run; the model is told `reason`."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Happened(_Word):
+    """A call in doubt took effect, and this is what it returned."""
 
     result: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotHappened:
-    """A person's word on a call in doubt: it had no effect; run it again."""
+class NotHappened(_Word):
+    """A call in doubt had no effect; run it again."""
 
 
-Decision = Happened | NotHappened
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What a tool's `reconcile` answers where the outside world cannot tell."""
+
+
+Decision = Approve | Deny | Happened | NotHappened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What happens next to the open calls of a turn; `rewind` excludes the rest."""
+    """What happens next to the open calls of a turn; `rewind` excludes the rest.
+
+    Attributes:
+        notes: With the text that stands in place of a result.
+        happened: With the result that was given for it.
+        denied: With the reason.
+        request: Calls that may not start before a person says so, and that nobody was asked about yet.
+        wait: Calls that wait for a person's answer: to a request, or to a doubt.
+    """
 
     rewind: bool = False
     run: tuple[OpenCall, ...] = ()
-    notes: tuple[tuple[OpenCall, str], ...] = ()  # the text that stands in place of a result
-    happened: tuple[tuple[OpenCall, str], ...] = ()  # results that a person gave
-    ask: tuple[OpenCall, ...] = ()
+    notes: tuple[tuple[OpenCall, str], ...] = ()
+    happened: tuple[tuple[OpenCall, str], ...] = ()
+    denied: tuple[tuple[OpenCall, str], ...] = ()
+    request: tuple[OpenCall, ...] = ()
+    wait: tuple[OpenCall, ...] = ()
 
 
 def plan(
     transcript: Transcript,
     on_crash: Callable[[str], str],
-    decisions: Mapping[str, Decision],
+    gated: Collection[str] = (),
+    now: float = 0.0,
 ) -> Plan:
     """Decide about each open call of the last generation.
 
     Args:
         on_crash: The policy of a tool, by its name.
-        decisions: A person's words, by call id.
+        gated: Ids of calls that need an approval before they start.
+        now: Epoch seconds; approvals end.
     """
-    open_calls = transcript.open_calls
-    if _may_rewind(transcript, on_crash, decisions):
+    if _may_rewind(transcript, on_crash):
         return Plan(rewind=True)
-    run, ask = [], []
+    run: list[OpenCall] = []
+    request: list[OpenCall] = []
+    wait: list[OpenCall] = []
     notes: list[tuple[OpenCall, str]] = []
     happened: list[tuple[OpenCall, str]] = []
-    for c in open_calls:
-        decision = decisions.get(c.call.call_id)
-        policy = on_crash(c.call.name)
-        if not c.in_doubt or isinstance(decision, NotHappened):
+    denied: list[tuple[OpenCall, str]] = []
+    for c in transcript.open_calls:
+        word, policy = c.decision, on_crash(c.call.name)
+        if word is not None and word.decision == "deny":
+            denied.append((c, word.reason or ""))
+        elif not c.in_doubt:
+            if not (c.requested or c.call.call_id in gated) or is_approved(c, now):
+                run.append(c)
+            else:
+                (wait if c.requested else request).append(c)
+        elif word is not None and word.decision == "happened":
+            happened.append((c, word.result or ""))
+        elif word is not None and word.decision == "not_happened":
             run.append(c)
-        elif isinstance(decision, Happened):
-            happened.append((c, decision.result))
         elif policy == "ask":
-            ask.append(c)
+            wait.append(c)
         elif policy == "retry" and not c.elsewhere:
             run.append(c)
         else:
             notes.append((c, _note(c, policy)))
-    return Plan(run=tuple(run), notes=tuple(notes), happened=tuple(happened), ask=tuple(ask))
+    return Plan(
+        run=tuple(run),
+        notes=tuple(notes),
+        happened=tuple(happened),
+        denied=tuple(denied),
+        request=tuple(request),
+        wait=tuple(wait),
+    )
 
 
-def _may_rewind(t: Transcript, on_crash: Callable[[str], str], decisions: Mapping[str, Decision]) -> bool:
+def is_approved(c: OpenCall, now: float) -> bool:
+    """True while an approval of exactly this call, with these arguments, holds."""
+    word = c.decision
+    return (
+        word is not None
+        and word.decision == "approve"
+        and word.hash == c.call.hash
+        and not is_over(word, now)
+    )
+
+
+def is_over(word: Approval, now: float) -> bool:
+    """True for an approval whose time has run out."""
+    return word.expires_at is not None and now >= word.expires_at
+
+
+def _may_rewind(t: Transcript, on_crash: Callable[[str], str]) -> bool:
     resumed = t.segment > t.last_segment
     untouched = not t.decided and all(c.result is None for c in t.calls)
-    return (
-        resumed
-        and untouched
-        and not any(c.call.call_id in decisions for c in t.calls)
-        and all(on_crash(c.call.name) == "rewind" for c in t.open_calls)
-    )
+    return resumed and untouched and all(on_crash(c.call.name) == "rewind" for c in t.open_calls)
 
 
 def _note(c: OpenCall, policy: str) -> str:

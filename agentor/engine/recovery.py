@@ -6,26 +6,28 @@ import asyncio
 import time
 import uuid
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any  # metadata is the user's JSON
 
 from agentor.engine.calls import AgentSpec, result_event
-from agentor.engine.events import FORMAT, Event, RunEnd, RunStart
+from agentor.engine.decisions import Pending, approvals, pending
+from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
+from agentor.engine.fingerprint import changes, fingerprint_of
 from agentor.engine.forkpoint import cut
 from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
-from agentor.engine.messages import Message, digest
+from agentor.engine.messages import Message
 from agentor.engine.observer import Observer, Tracer, Watch
-from agentor.engine.policy import INTERRUPTED, MAX_STARTS, OVERTAKEN, Decision
+from agentor.engine.policy import INTERRUPTED, MAX_STARTS, NOT_RUN, OVERTAKEN, Decision, is_over
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Lease
 from agentor.engine.store.follow import follow
 from agentor.engine.store.hold import Hold
 from agentor.engine.store.names import check_run_id
-from agentor.engine.transcript import Transcript, hydrate_next
+from agentor.engine.transcript import Transcript, advance, hydrate_next
 from agentor.errors import AgentChangedWarning, RunBusy, RunExists, RunNotFound
 
 # A resume returns the stored result of these; going on needs a new message or a fork.
@@ -92,18 +94,46 @@ class Runs:
 
         Raises:
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
-            ValueError: a decision about a call that is not in doubt.
+            DecisionRefused: a decision that the run has no use for.
         """
         events, transcript = await self._load(run_id)
         if self._is_settled(transcript, start):
-            self._check_decisions(transcript, start)
+            approvals(run_id, transcript, start.decisions, time.time())
             return self._stored(run_id, events, transcript)
         async with self._held(run_id, start.wait_s) as hold:
             events, transcript = await self._latest(run_id, events, transcript)
+            words = approvals(run_id, transcript, start.decisions, time.time())
             if self._is_settled(transcript, start):
                 return self._stored(run_id, events, transcript)
-            self._check_decisions(transcript, start)
-            return await self._segment(hold, run_id, events, transcript, [], start)
+            return await self._segment(hold, run_id, events, transcript, [], start, words=words)
+
+    async def unresolved(self, run_id: str) -> list[Pending]:
+        """The calls of a run that wait for a decision.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog: as named.
+        """
+        _, transcript = await self._load(run_id)
+        return pending(transcript)
+
+    async def decide(self, run_id: str, decisions: Mapping[str, Decision], wait_s: float) -> list[Pending]:
+        """Write decisions down, and run nothing; what still waits.
+
+        Raises:
+            RunNotFound, RunBusy, CorruptLog, UnsupportedLog, StoreError: as named.
+            DecisionRefused: one of them; then none is written.
+        """
+        await self._load(run_id)  # first: an unknown run leaves no lock file
+        async with self._held(run_id, wait_s) as hold:
+            _, transcript = await self._load(run_id)
+            words = approvals(run_id, transcript, decisions, time.time())
+            journal = Journal(
+                run_id, hold, next_seq=transcript.next_seq, strict=True, redact=self._spec.redact
+            )
+            for word in words:
+                transcript, _ = advance(transcript, journal.add(word))
+            await journal.commit()
+            return pending(transcript)
 
     async def follow_up(self, run_id: str, messages: list[Message], start: Start) -> RunResult:
         """A new message in a run whose last segment is over.
@@ -184,6 +214,7 @@ class Runs:
         start: Start,
         *,
         own_turns: bool = False,
+        words: Sequence[Approval] = (),
     ) -> RunResult:
         journal = Journal(
             run_id,
@@ -199,7 +230,6 @@ class Runs:
             transcript,
             events,
             stream=start.stream,
-            decisions=start.decisions,
         )
         if transcript.starts >= MAX_STARTS:
             journal.watch = self._watch(run_id, history, start, None)
@@ -218,6 +248,8 @@ class Runs:
             begin = replace(begin, seq=journal.next_seq)
             journal.watch = self._watch(run_id, history, start, begin)
             session.record(replace(begin, traceparent=journal.watch.traceparent))
+            for word in words:
+                session.record(word)
         try:
             await session.drive()
         except BaseException as error:
@@ -251,7 +283,7 @@ class Runs:
             messages=messages,
             format=None if t.next_seq else FORMAT,
             engine=self._version,
-            fingerprint=self._fingerprint(),
+            fingerprint=fingerprint_of(spec),
             of_fork=start.of_fork or None,
             stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
@@ -274,24 +306,10 @@ class Runs:
         unanswered = t.last is not None and (t.last.error is not None or bool(t.open_calls))
         return t.turn - 1 if unanswered else t.turn
 
-    def _fingerprint(self) -> dict[str, Any]:
-        tools = {name: tool.fingerprint[:16] for name, tool in sorted(self._spec.tools.items())}
-        return {"instructions": digest(self._spec.instructions)[:16], "tools": tools}
-
     def _warn_if_changed(self, run_id: str, t: Transcript) -> None:
-        if not t.fingerprint:
-            return
-        now, then = self._fingerprint(), t.fingerprint
-        changes = ["its instructions"] if now["instructions"] != then.get("instructions") else []
-        old, new = then.get("tools") or {}, now["tools"]
-        changes += [f"tool {name!r} is gone" for name in old if name not in new]
-        changes += [f"tool {name!r} is new" for name in new if name not in old]
-        changes += [f"tool {name!r}" for name in new if name in old and old[name] != new[name]]
-        if t.model is not None and t.model not in self._spec.model_names:
-            changes.append(f"model {t.model!r} -> {self._spec.model_name!r}")
-        if changes:
+        if changed := changes(self._spec, t):
             warnings.warn(
-                f"run {run_id!r} goes on under a changed agent: {'; '.join(changes)}",
+                f"run {run_id!r} goes on under a changed agent: {'; '.join(changed)}",
                 AgentChangedWarning,
                 stacklevel=2,
             )
@@ -303,20 +321,14 @@ class Runs:
         if t.status in _FINAL:
             return True
         if t.status in _WAITING:
-            return not start.decisions
+            now = time.time()
+            decided = any(c.decision and not is_over(c.decision, now) for c in t.open_calls)
+            return not start.decisions and not decided
         end = t.end
         if isinstance(end, RunEnd) and end.error_type == OUTPUT_MISMATCH:
             return True
         allowed = self._limits(t, start.max_turns, own_turns)["max_turns"]
         return t.status == "max_turns" and t.turn >= allowed
-
-    @staticmethod
-    def _check_decisions(t: Transcript, start: Start) -> None:
-        open_ids = {c.call.call_id for c in t.open_calls if c.attempt}
-        for call_id in start.decisions:
-            if call_id not in open_ids:
-                known = ", ".join(sorted(open_ids)) or "none"
-                raise ValueError(f"call {call_id!r} is not in doubt; calls in doubt: {known}")
 
     def _stored(self, run_id: str, events: list[Event], transcript: Transcript) -> RunResult:
         return result_of(run_id, events, transcript, parse_output=self._spec.parse_output)
@@ -383,4 +395,5 @@ class Runs:
 def _close_open_calls(session: Session) -> None:
     """A new message goes on from here: each open call gets a note in place of its result."""
     for c in session.transcript.open_calls:
-        session.record(result_event(c, error=OVERTAKEN, error_type=INTERRUPTED))
+        text = OVERTAKEN if c.attempt or c.in_doubt else NOT_RUN
+        session.record(result_event(c, error=text, error_type=INTERRUPTED))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any  # final_output is whatever output_type is
 
+from agentor.engine.decisions import Pending, pending
 from agentor.engine.events import Event, RunEnd, ToolCall
 from agentor.engine.lineage import root_of
 from agentor.engine.messages import Message, Usage
@@ -22,6 +23,7 @@ class RunResult:
             `output_type`; None where there is no answer.
         status: `completed`, `max_turns`, `failed`, `truncated`, `filtered`, `in_doubt`,
             `cancelled`, `poisoned` …; `error` says why it is not `completed`.
+        pending: The calls that wait for a decision: an approval, or what became of a call in doubt.
         events: Every event of the run, oldest first.
         messages: The conversation, system message included.
         usage, cost: Of the whole run; `cost` in US dollars, None where no price is known.
@@ -31,6 +33,7 @@ class RunResult:
     run_id: str | None = None
     final_output: Any = None
     status: str = "completed"
+    pending: list[Pending] = field(default_factory=list)
     events: list[Event] = field(default_factory=list, repr=False)
     messages: list[Message] = field(default_factory=list, repr=False)
     usage: Usage = field(default_factory=Usage)
@@ -87,6 +90,7 @@ def result_of(
         usage=transcript.usage,
         cost=transcript.cost,
         error=error,
+        pending=pending(transcript),
         durable=durable,
         store_errors=list(store_errors or []),
     )

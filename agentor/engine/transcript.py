@@ -9,6 +9,8 @@ from typing import Any  # request parameters
 from agentor.engine import strictjson
 from agentor.engine.events import (
     FORMAT,
+    Approval,
+    ApprovalRequest,
     Context,
     Event,
     Fork,
@@ -22,18 +24,8 @@ from agentor.engine.events import (
     ToolResult,
 )
 from agentor.engine.messages import EMPTY_CHAIN, Call, Message, Usage, chain, raw_calls
+from agentor.engine.opencalls import OpenCall, in_fork, place_of, started, with_call_ids, with_word
 from agentor.errors import CorruptLog, UnsupportedLog
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCall:
-    """A call of the last generation, with how far it has come."""
-
-    call: Call
-    attempt: int = 0  # how often it has started
-    in_doubt: bool = False  # it started in a segment that is over; it may or may not have happened
-    elsewhere: bool = False  # the run that this one was forked from has a result for it
-    result: ToolResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +59,7 @@ class Transcript:
     last: Generation | None = None  # the generation that the next step answers
     last_segment: int = 0  # the segment that wrote it
     calls: tuple[OpenCall, ...] = ()  # those of `last`, until the last one has its result
-    decided: bool = False  # an approval or a person's word stands in this turn
+    decided: bool = False  # a request, an approval or a person's word stands in this turn
     failures: Mapping[str, int] = field(default_factory=dict)  # per tool
     disabled: frozenset[str] = frozenset()
     notices: tuple[str, ...] = ()  # tools switched off in this turn
@@ -236,19 +228,7 @@ def _generation(t: Transcript, event: Generation) -> Transcript:
     if event.error is not None:
         return t
     t = _open_calls(t, raw_calls(event.message))
-    return _append(t, [_with_call_ids(event.message, t.calls)])
-
-
-def _with_call_ids(message: Message, calls: tuple[OpenCall, ...]) -> Message:
-    """The answer as it is sent back: where an id was empty or stood twice, with the id that we gave.
-
-    The log keeps the provider's own; a request must have one tool message per call id.
-    """
-    raw = raw_calls(message)
-    if all(given.get("id") == c.call.call_id for given, c in zip(raw, calls, strict=True)):
-        return message
-    renamed = [{**given, "id": c.call.call_id} for given, c in zip(raw, calls, strict=True)]
-    return {**message, "tool_calls": renamed}
+    return _append(t, [with_call_ids(event.message, t.calls)])
 
 
 def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
@@ -278,15 +258,11 @@ def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
 
 
 def _tool_call(t: Transcript, event: ToolCall) -> Transcript:
-    place = _place(t, event)
-    if place is None:
-        return t
-    started = replace(t.calls[place], attempt=t.calls[place].attempt + 1, in_doubt=False)
-    return replace(t, calls=(*t.calls[:place], started, *t.calls[place + 1 :]))
+    return replace(t, calls=started(t.calls, event))
 
 
 def _tool_result(t: Transcript, event: ToolResult) -> Transcript:
-    place = _place(t, event)
+    place = place_of(t.calls, event)
     if place is None or t.calls[place].result is not None:
         return t
     answered = replace(t.calls[place], result=event)
@@ -296,23 +272,14 @@ def _tool_result(t: Transcript, event: ToolResult) -> Transcript:
     return t if t.open_calls else _close_turn(t)
 
 
-def _place(t: Transcript, event: ToolCall | ToolResult) -> int | None:
-    for place, open_call in enumerate(t.calls):
-        if open_call.call.call_id == event.call_id:
-            return place
-    # agentor 0.1 wrote the provider's id, also where it was empty or stood twice: the next call
-    # of that name then.
-    for place, open_call in enumerate(t.calls):
-        untouched = open_call.result is None and (isinstance(event, ToolResult) or open_call.attempt == 0)
-        if untouched and open_call.call.name == event.name:
-            return place
-    return None
+def _decided(t: Transcript, event: ApprovalRequest | Approval) -> Transcript:
+    return replace(t, calls=with_word(t.calls, event), decided=True)
 
 
 def _count_failure(t: Transcript, event: ToolResult) -> Transcript:
     limit = t.limits.get("max_tool_failures")
-    # An interrupted call says nothing about its tool; a call of a disabled tool is no new failure.
-    if event.error is None or event.error_type in ("interrupted", "disabled") or not limit:
+    # An interrupted or denied call says nothing about its tool; one of a disabled tool is no new failure.
+    if event.error is None or event.error_type in ("interrupted", "disabled", "denied") or not limit:
         return t
     count = t.failures.get(event.name, 0) + 1
     t = replace(t, failures={**t.failures, event.name: count})
@@ -355,11 +322,7 @@ def _context(t: Transcript, event: Context) -> Transcript:
 
 
 def _fork(t: Transcript, event: Fork) -> Transcript:
-    ran = event.calls or {}
-    calls = tuple(
-        c if c.call.call_id not in ran else replace(c, in_doubt=True, elsewhere=ran[c.call.call_id] == "done")
-        for c in t.calls
-    )
+    calls = in_fork(t.calls, event.calls or {})
     # A fork is the way out of a poisoned run: it begins to count anew. Epochs are counted per run.
     return replace(t, calls=calls, starts=0, epoch=0, end=None if t.status == "poisoned" else t.end)
 
@@ -374,6 +337,8 @@ _HANDLERS: dict[type[Event], Any] = {  # Any: each handler takes the one kind it
     Generation: _generation,
     ToolCall: _tool_call,
     ToolResult: _tool_result,
+    ApprovalRequest: _decided,
+    Approval: _decided,
     Rewind: _rewind,
     Context: _context,
     Fork: _fork,

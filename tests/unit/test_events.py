@@ -23,9 +23,8 @@ from agentor.engine.events import (
     RunStart,
     ToolCall,
     ToolResult,
-    split_message,
 )
-from agentor.engine.messages import EMPTY_CHAIN, chain
+from agentor.engine.messages import EMPTY_CHAIN, chain, split_message
 from agentor.engine.transcript import fold, hydrate
 from agentor.testing import ScriptedModel, call
 

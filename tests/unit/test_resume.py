@@ -138,7 +138,7 @@ def test_ask_waits_for_a_person_and_takes_the_word() -> None:
 def test_a_decision_about_another_call_is_refused() -> None:
     store, run_id, count = in_flight("ask", 1)
     clerk = agent(store, count, TWO)
-    with pytest.raises(ValueError, match="not in doubt"):
+    with pytest.raises(ValueError, match="does not wait for a decision; calls that do: call_2"):
         clerk.resume(run_id, decisions={"call_1": Happened("x")})
     with pytest.raises(TypeError, match="Happened"):
         clerk.resume(run_id, decisions={"call_2": "yes"})  # type: ignore[dict-item]
