@@ -29,6 +29,7 @@ from agentor.inputs import (
     is_batch,
     json_object,
     messages_of,
+    one_of,
 )
 from agentor.schema import output_parser, output_schema
 from agentor.tools import resolve_tools
@@ -55,6 +56,9 @@ class Agentor(Control):
             `"strict"` stops with `StoreError` before anything acts on what is not saved.
         fallback_models: Asked in their order when the model before has failed for good; the run goes
             on with the first one that answers. A string gets what of `model_settings` any provider takes.
+        on_change: What happens where a run was written by another agent (instructions, tools, model):
+            `"warn"` says what differs and goes on, `"refuse"` raises `AgentChanged`, `"accept"` goes on.
+            An open call whose tool is gone is refused in any case.
         redactor: Takes credentials out of every event before it is saved; a `Redactor()` if not given.
         metadata: A JSON object, kept in each run's first record.
         tracer: `"otlp"`, an `OtelTracer` or a `CelestoTracer`, or a callable that gets each event after
@@ -83,6 +87,7 @@ class Agentor(Control):
         base_url: str | None = None,
         durability: Literal["best_effort", "strict"] = "best_effort",
         fallback_models: Sequence[str | Model] = (),
+        on_change: Literal["warn", "refuse", "accept"] = "warn",
         redactor: Redactor | None = None,
         metadata: dict[str, Any] | None = None,
         enable_tracing: bool = False,
@@ -92,8 +97,7 @@ class Agentor(Control):
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError("name must be a text that is not empty")
-        if durability not in ("best_effort", "strict"):
-            raise ValueError(f"durability must be 'best_effort' or 'strict', not {durability!r}")
+        one_of("durability", durability, ("best_effort", "strict"))
         self.name, self.instructions = name, instructions
         self.tools = resolve_tools(tools or [])
         self.model = built_model(model, model_settings, api_key, base_url)
@@ -119,6 +123,7 @@ class Agentor(Control):
             max_tool_failures=count("max_tool_failures", max_tool_failures),
             context=context,
             strict=durability == "strict",
+            on_change=one_of("on_change", on_change, ("warn", "refuse", "accept")),
         )
         super().__init__(Runs(spec, None if store is None else Access(store), version("agentor")))
 

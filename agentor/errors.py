@@ -190,6 +190,17 @@ class UnsafePath(StoreError):
 # --- models ------------------------------------------------------------------------------------
 
 
+class AgentChanged(AgentorError):
+    """Another agent wrote the run, and this one is not to go on with it; nothing was written."""
+
+    def __init__(self, run_id: str, what: str, way_out: str) -> None:
+        super().__init__(run_id, what, way_out)
+        self.run_id, self.what, self.way_out = run_id, what, way_out
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}: {self.what}; {self.way_out}"
+
+
 class DecisionRefused(AgentorError, ValueError):
     """A decision about a call that has no use for it; nothing of it was written."""
 

@@ -90,3 +90,10 @@ def count(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
     return value
+
+
+def one_of(name: str, value: str, choices: Sequence[str]) -> str:
+    """The value, if it is one of these; ValueError else."""
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+    return value

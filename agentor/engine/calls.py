@@ -32,6 +32,7 @@ class AgentSpec:
     max_tool_failures: int = 2
     context: Any = None
     strict: bool = False
+    on_change: str = "warn"  # where another agent wrote the run: warn, refuse, accept
     redact: Callable[[Event], Event] | None = None  # what every event passes before it is numbered
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import Any  # metadata is the user's JSON
 from agentor.engine.calls import AgentSpec, result_event
 from agentor.engine.decisions import Pending, approvals, pending
 from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
-from agentor.engine.fingerprint import changes, fingerprint_of
+from agentor.engine.fingerprint import fingerprint_of, refuse_change, warn_of_change
 from agentor.engine.forkpoint import cut
 from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
@@ -27,8 +26,8 @@ from agentor.engine.store.base import Lease
 from agentor.engine.store.follow import follow
 from agentor.engine.store.hold import Hold
 from agentor.engine.store.names import check_run_id
-from agentor.engine.transcript import Transcript, advance, hydrate_next
-from agentor.errors import AgentChangedWarning, RunBusy, RunExists, RunNotFound
+from agentor.engine.transcript import Transcript, advance, fold, hydrate_next
+from agentor.errors import RunBusy, RunExists, RunNotFound
 
 # A resume returns the stored result of these; going on needs a new message or a fork.
 _FINAL = ("completed", "truncated", "filtered", "poisoned")
@@ -173,6 +172,8 @@ class Runs:
         check_run_id(fork_id)
         parent, _ = await self._load(run_id)
         at = cut(run_id, parent, at, at_turn)
+        before = fold(parent if at is None else parent[: at + 1])
+        refuse_change(self._spec, run_id, before, goes_on=not messages)  # before anything is copied
         async with self._held(fork_id) as hold:
             await access.fork(run_id, fork_id, at, parent)
             events, transcript = await self._load(fork_id)
@@ -239,7 +240,8 @@ class Runs:
                 "a result; find out why, then fork it",
             )
         else:
-            self._warn_if_changed(run_id, transcript)
+            refuse_change(self._spec, run_id, transcript, goes_on=not messages)
+            warn_of_change(self._spec, run_id, transcript)
             if messages:
                 _close_open_calls(session)
             own_turns = own_turns or bool(messages)
@@ -305,14 +307,6 @@ class Runs:
     def _turns_done(t: Transcript) -> int:
         unanswered = t.last is not None and (t.last.error is not None or bool(t.open_calls))
         return t.turn - 1 if unanswered else t.turn
-
-    def _warn_if_changed(self, run_id: str, t: Transcript) -> None:
-        if changed := changes(self._spec, t):
-            warnings.warn(
-                f"run {run_id!r} goes on under a changed agent: {'; '.join(changed)}",
-                AgentChangedWarning,
-                stacklevel=2,
-            )
 
     # --- what a run needs now -------------------------------------------------------------------
 
