@@ -1,0 +1,54 @@
+"""A process of a run that waits for people: it runs, decides or resumes, and is gone.
+
+    python waiter.py ACT PLACE FOLDER WORD
+
+Acts: `run`, `decide` and `resume`. WORD is `approve`, `deny`, `edit` or `-`. It prints status and what waits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from places import opened
+
+from agentor import Agentor, Approve, Deny, ToolContext, function_tool
+from agentor.errors import DecisionRefused, RunBusy
+from agentor.testing import ScriptedModel, call
+
+WORDS: dict[str, Any] = {
+    "approve": Approve(by="approve"),
+    "deny": Deny("no", by="deny"),
+    "edit": Approve(args={"euros": 1}, by="edit"),
+}
+
+
+def agent(place: str, folder: Path) -> Agentor:
+    @function_tool(needs_approval=True)
+    def pay(ctx: ToolContext, euros: int) -> str:
+        with (folder / "ledger").open("a") as ledger:
+            ledger.write(f"{euros} {ctx.idempotency_key}\n")
+        return f"paid {euros}"
+
+    model = ScriptedModel([call("pay", {"euros": 5}), "done"])
+    return Agentor("payer", model=model, tools=[pay], store=opened(place))
+
+
+def main(act: str, place: str, folder: Path, word: str) -> dict[str, Any]:
+    payer = agent(place, folder)
+    try:
+        if act == "run":
+            result = payer.run("go", run_id="r")
+        elif act == "decide":
+            return {"decided": [p.decided for p in payer.decide("r", {"call_1": WORDS[word]}, wait_s=30)]}
+        else:
+            result = payer.resume("r", decisions={} if word == "-" else {"call_1": WORDS[word]}, wait_s=30)
+    except (DecisionRefused, RunBusy) as error:
+        return {"error": type(error).__name__}
+    return {"status": result.status, "pending": [p.call_id for p in result.pending]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])))
