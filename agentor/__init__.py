@@ -5,6 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run time
     from agentor.agent import Agentor as Agentor
+    from agentor.engine.budget import Budget as Budget
     from agentor.engine.decisions import Pending as Pending
     from agentor.engine.events import Event as Event
     from agentor.engine.models.litellm import LiteLLMModel as LiteLLMModel
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run t
 _HOMES = {
     "Agentor": "agentor.agent",
     "Approve": "agentor.engine.policy",
+    "Budget": "agentor.engine.budget",
     "Deny": "agentor.engine.policy",
     "Event": "agentor.engine.events",
     "FileStore": "agentor.engine.store",
@@ -51,6 +53,7 @@ _HOMES = {
 __all__ = [
     "Agentor",
     "Approve",
+    "Budget",
     "Deny",
     "Event",
     "FileStore",

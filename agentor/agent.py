@@ -8,6 +8,7 @@ from typing import Any, Literal, overload  # Any: context, metadata and output a
 
 from agentor.chat import StreamItem, item_of, streamed
 from agentor.control import Control
+from agentor.engine.budget import Budget
 from agentor.engine.calls import AgentSpec
 from agentor.engine.decisions import check_types
 from agentor.engine.events import Event
@@ -15,7 +16,7 @@ from agentor.engine.models import Model
 from agentor.engine.models.settings import ModelSettings
 from agentor.engine.observer import Observer, Tracer
 from agentor.engine.policy import Decision
-from agentor.engine.recovery import Runs, Start
+from agentor.engine.recovery import Runs
 from agentor.engine.redact import Redactor
 from agentor.engine.result import RunResult
 from agentor.engine.store.access import Access
@@ -32,8 +33,9 @@ from agentor.inputs import (
     one_of,
 )
 from agentor.schema import output_parser, output_schema
+from agentor.starts import Starts
 from agentor.tools import resolve_tools
-from agentor.tracer import Tracing, checked_tracer, tracer_for
+from agentor.tracer import Tracing, checked_tracer
 
 
 class Agentor(Control):
@@ -56,6 +58,7 @@ class Agentor(Control):
             `"strict"` stops with `StoreError` before anything acts on what is not saved.
         fallback_models: Asked in their order when the model before has failed for good; the run goes
             on with the first one that answers. A string gets what of `model_settings` any provider takes.
+        budget: What each run may spend, over all its segments.
         on_change: What happens where a run was written by another agent (instructions, tools, model):
             `"warn"` says what differs and goes on, `"refuse"` raises `AgentChanged`, `"accept"` goes on.
             An open call whose tool is gone is refused in any case.
@@ -87,6 +90,7 @@ class Agentor(Control):
         base_url: str | None = None,
         durability: Literal["best_effort", "strict"] = "best_effort",
         fallback_models: Sequence[str | Model] = (),
+        budget: Budget | None = None,
         on_change: Literal["warn", "refuse", "accept"] = "warn",
         redactor: Redactor | None = None,
         metadata: dict[str, Any] | None = None,
@@ -103,11 +107,12 @@ class Agentor(Control):
         self.model = built_model(model, model_settings, api_key, base_url)
         self.store = store
         self.tracer = checked_tracer(tracer, enable_tracing)
-        self._start: dict[str, Any] = {  # what every segment of this agent is started with
-            "metadata": json_object("metadata", metadata),
-            "trace_group_id": trace_group_id,
-            "trace_metadata": json_object("trace_metadata", trace_metadata),
-        }
+        self._starts = Starts(
+            metadata=json_object("metadata", metadata),
+            trace_group_id=trace_group_id,
+            trace_metadata=json_object("trace_metadata", trace_metadata),
+            tracer=self.tracer,
+        )
         fallbacks = built_fallbacks(fallback_models, self.model, model_settings)
         keys = [key for m in (self.model, *fallbacks) for key in getattr(m, "secrets", ())]
         spec = AgentSpec(
@@ -123,6 +128,7 @@ class Agentor(Control):
             max_tool_failures=count("max_tool_failures", max_tool_failures),
             context=context,
             strict=durability == "strict",
+            budget=budget,
             on_change=one_of("on_change", on_change, ("warn", "refuse", "accept")),
         )
         super().__init__(Runs(spec, None if store is None else Access(store), version("agentor")))
@@ -135,6 +141,7 @@ class Agentor(Control):
         input: list[str],
         *,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         tracing: Tracing = None,
         metadata: dict[str, Any] | None = None,
         limit_concurrency: int = 10,
@@ -147,6 +154,7 @@ class Agentor(Control):
         *,
         run_id: str | None = None,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         tracing: Tracing = None,
         metadata: dict[str, Any] | None = None,
         limit_concurrency: int = 10,
@@ -158,6 +166,7 @@ class Agentor(Control):
         *,
         run_id: str | None = None,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         tracing: Tracing = None,
         metadata: dict[str, Any] | None = None,
         limit_concurrency: int = 10,
@@ -168,7 +177,7 @@ class Agentor(Control):
             input: A text, a list of messages, or a list of texts: one run each then, at most
                 `limit_concurrency` at a time, results in the order of the texts.
             run_id: A name of your own for the run; it must be unused.
-            max_turns: Instead of the agent's.
+            max_turns, budget: Instead of the agent's.
             tracing: False: this run is shown to no tracer; True: to the agent's, or Celesto; or a tracer.
             metadata: A JSON object, over the agent's own.
 
@@ -176,7 +185,7 @@ class Agentor(Control):
             InvalidRunId, RunExists: about `run_id`.
             StoreError: with `durability="strict"`, when the store fails.
         """
-        start = self._segment(max_turns, tracing, metadata)
+        start = self._starts.start(max_turns, tracing, metadata, budget=budget)
         if is_batch(input):
             if run_id is not None:
                 raise ValueError("run_id names one run; a list of texts is many")
@@ -190,11 +199,14 @@ class Agentor(Control):
         *,
         run_id: str | None = None,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         tracing: Tracing = None,
         metadata: dict[str, Any] | None = None,
     ) -> RunResult:
         """`arun` for callers that are not async; Ctrl-C stops the run, which stays resumable."""
-        work = self.arun(input, run_id=run_id, max_turns=max_turns, tracing=tracing, metadata=metadata)
+        work = self.arun(
+            input, run_id=run_id, max_turns=max_turns, budget=budget, tracing=tracing, metadata=metadata
+        )
         return background.run(work, method="run")
 
     # --- resume, follow up, fork ----------------------------------------------------------------
@@ -205,6 +217,7 @@ class Agentor(Control):
         *,
         decisions: Mapping[str, Decision] | None = None,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         wait_s: float = 0.0,
         tracing: Tracing = None,
     ) -> RunResult:
@@ -217,7 +230,7 @@ class Agentor(Control):
             decisions: By call id, for what `result.pending` lists: `Approve()` or `Deny(why)` for a call
                 that waits for an approval; `Happened(result)`, `NotHappened()` or `Deny(why)` for
                 one in doubt. What is not decided waits on.
-            max_turns: A new total for the whole run; None keeps what it was started with.
+            max_turns, budget: New totals for the whole run; None keeps what it was started with.
             wait_s: Seconds to wait for a run that another worker holds.
 
         Raises:
@@ -226,7 +239,7 @@ class Agentor(Control):
             ValueError: no store.
         """
         check_types(decisions or {})
-        start = self._segment(max_turns, tracing, decisions=decisions, wait_s=wait_s)
+        start = self._starts.start(max_turns, tracing, decisions=decisions, budget=budget, wait_s=wait_s)
         return await self._runs.resume(run_id, start)
 
     def resume(
@@ -235,11 +248,19 @@ class Agentor(Control):
         *,
         decisions: Mapping[str, Decision] | None = None,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         wait_s: float = 0.0,
         tracing: Tracing = None,
     ) -> RunResult:
         """`aresume` for callers that are not async."""
-        work = self.aresume(run_id, decisions=decisions, max_turns=max_turns, wait_s=wait_s, tracing=tracing)
+        work = self.aresume(
+            run_id,
+            decisions=decisions,
+            max_turns=max_turns,
+            budget=budget,
+            wait_s=wait_s,
+            tracing=tracing,
+        )
         return background.run(work, method="resume")
 
     async def acontinue_run(
@@ -254,7 +275,7 @@ class Agentor(Control):
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog: as named.
             ValueError: no store, or the run is unfinished.
         """
-        start = self._segment(max_turns, tracing)
+        start = self._starts.start(max_turns, tracing)
         return await self._runs.follow_up(run_id, messages_of(input), start)
 
     def continue_run(
@@ -290,7 +311,7 @@ class Agentor(Control):
             ValueError: no store, no such step, or a turn whose results are not all there.
         """
         messages = [] if input is None else messages_of(input)
-        start = self._segment(max_turns, tracing)
+        start = self._starts.start(max_turns, tracing)
         return await self._runs.fork(run_id, messages, start, at=at, at_turn=at_turn, fork_id=fork_id)
 
     def fork(
@@ -324,6 +345,7 @@ class Agentor(Control):
         *,
         run_id: str | None = None,
         max_turns: int | None = None,
+        budget: Budget | None = None,
         tracing: Tracing = None,
         metadata: dict[str, Any] | None = None,
     ) -> AsyncIterator[Event]:
@@ -335,7 +357,7 @@ class Agentor(Control):
         """
 
         def run(stream: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult]:
-            start = self._segment(max_turns, tracing, metadata, stream=stream)
+            start = self._starts.start(max_turns, tracing, metadata, stream=stream, budget=budget)
             return self._runs.run(messages_of(input), run_id, start)
 
         return streamed(run)
@@ -365,26 +387,3 @@ class Agentor(Control):
                     yield item.to_json() if serialize else item
         finally:
             await stream.aclose()  # type: ignore[attr-defined]  # it is an async generator
-
-    # --- arguments ------------------------------------------------------------------------------
-
-    def _segment(
-        self,
-        max_turns: int | None,
-        tracing: Tracing,
-        metadata: dict[str, Any] | None = None,
-        *,
-        stream: Callable[[Event], None] | None = None,
-        decisions: Mapping[str, Decision] | None = None,
-        wait_s: float = 0.0,
-    ) -> Start:
-        own = json_object("metadata", metadata)
-        merged = {**(self._start["metadata"] or {}), **(own or {})}
-        return Start(
-            max_turns=None if max_turns is None else count("max_turns", max_turns),
-            tracer=tracer_for(tracing, self.tracer),
-            stream=stream,
-            decisions=dict(decisions or {}),
-            wait_s=wait_s,
-            **{**self._start, "metadata": merged or None},
-        )

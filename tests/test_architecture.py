@@ -27,18 +27,28 @@ PARTS = {
     "store": ["agentor.engine.store."],
     "redact": ["agentor.engine.redact"],
     "journal": ["agentor.engine.journal", "agentor.engine.observer"],
-    "policy": ["agentor.engine.policy", "agentor.engine.decisions"],
+    "policy": ["agentor.engine.policy", "agentor.engine.decisions", "agentor.engine.budget"],
     "loop": ["agentor.engine.loop", "agentor.engine.calls"],
     "result": ["agentor.engine.result"],
-    "trace": ["agentor.engine.trace", "agentor.engine.spans", "agentor.engine.lineage"],
-    "recovery": ["agentor.engine.recovery", "agentor.engine.forkpoint", "agentor.engine.fingerprint"],
+    "trace": [
+        "agentor.engine.trace",
+        "agentor.engine.spans",
+        "agentor.engine.lineage",
+        "agentor.engine.segment",
+    ],
+    "recovery": [
+        "agentor.engine.recovery",
+        "agentor.engine.forkpoint",
+        "agentor.engine.fingerprint",
+        "agentor.engine.start",
+    ],
     "chat": ["agentor.chat"],
-    "agent": ["agentor.agent", "agentor.control", "agentor.inputs", "agentor.tracer"],
+    "agent": ["agentor.agent", "agentor.control", "agentor.inputs", "agentor.starts", "agentor.tracer"],
     "testing": ["agentor.testing."],
     "cli": ["agentor.cli."],
     "package": ["agentor", "agentor.engine"],
 }
-LOOP = {"messages", "events", "tools", "models", "transcript", "policy", "journal", "strictjson"}
+LOOP = {"messages", "events", "tools", "models", "transcript", "policy", "journal", "trace", "strictjson"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "strictjson": set(),

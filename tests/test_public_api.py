@@ -11,6 +11,7 @@ import agentor
 PUBLIC = [
     "Agentor",
     "Approve",
+    "Budget",
     "Deny",
     "Event",
     "FileStore",

@@ -123,6 +123,7 @@ class RunStart(Event):
     of_fork: bool | None = None  # True: the fork itself goes on with it, right behind its marker
     stream: bool | None = None  # True: the model is asked to stream, from this segment on
     limits: dict[str, int] | None = None  # max_turns (of the whole run), max_tool_failures
+    budget: dict[str, Any] | None = None  # from this segment on
     traceparent: str | None = None
     owner: str | None = None
     epoch: int | None = None

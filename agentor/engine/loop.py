@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any  # arguments are JSON
 
+from agentor.engine.budget import over
 from agentor.engine.calls import (
     AgentSpec,
     Refused,
@@ -36,11 +37,11 @@ from agentor.engine.messages import split_message
 from agentor.engine.models import Model, ModelResponse
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import DENIED, INTERRUPTED, plan, retry_wait_s
+from agentor.engine.spans import MODEL
 from agentor.engine.transcript import Transcript, advance
 from agentor.errors import ModelError, StoreError, as_model_error
 from agentor.tools import Tool
 
-MODEL = "model"  # the kind of span that a model call is
 OUTPUT_MISMATCH = "OutputMismatch"  # error_type of a run whose answer is not of its output_type
 _CUT_OFF = {"length": "truncated", "content_filter": "filtered"}  # finish_reason -> status
 
@@ -92,7 +93,9 @@ class Session:
     async def _step(self) -> None:
         t = self.transcript
         last = t.last
-        if last is None or last.error is not None:
+        if (reason := over(t, self.journal.now())) is not None:
+            self.end("budget", error=f"{reason}; resume(run_id, budget=Budget(...)) raises it")
+        elif last is None or last.error is not None:
             turn = t.turn + 1 if last is None else t.turn
             limit = t.limits.get("max_turns", self.spec.max_turns)
             if turn > limit:

@@ -63,6 +63,21 @@ class Usage:
         return cls(**{name: data[name] for name in _USAGE_FIELDS if name in data})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a run has used up."""
+
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    tool_calls: int = 0
+    seconds_active: float = 0.0
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(**{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(Spent)})
+
+
 _USAGE_FIELDS = tuple(field.name for field in fields(Usage))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any  # metadata is the user's JSON
 
+from agentor.engine.budget import over
 from agentor.engine.calls import AgentSpec, result_event
 from agentor.engine.decisions import Pending, approvals, pending
 from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
@@ -18,9 +18,10 @@ from agentor.engine.forkpoint import cut
 from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message
-from agentor.engine.observer import Observer, Tracer, Watch
+from agentor.engine.observer import Watch
 from agentor.engine.policy import INTERRUPTED, MAX_STARTS, NOT_RUN, OVERTAKEN, Decision, is_over
 from agentor.engine.result import RunResult, result_of
+from agentor.engine.start import Start, new_run_id
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Lease
 from agentor.engine.store.follow import follow
@@ -32,26 +33,6 @@ from agentor.errors import RunBusy, RunExists, RunNotFound
 # A resume returns the stored result of these; going on needs a new message or a fork.
 _FINAL = ("completed", "truncated", "filtered", "poisoned")
 _WAITING = ("paused", "in_doubt")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What the caller gives for one segment."""
-
-    max_turns: int | None = None
-    metadata: dict[str, Any] | None = None
-    trace_group_id: str | None = None
-    trace_metadata: dict[str, Any] | None = None
-    tracer: Observer | Tracer | None = None
-    stream: Callable[[Event], None] | None = None
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
-    wait_s: float = 0.0  # for a run that another worker holds
-    of_fork: bool = False  # the fork itself goes on
-
-
-def new_run_id() -> str:
-    """An id that no other run has."""
-    return uuid.uuid4().hex
 
 
 class Runs:
@@ -289,6 +270,7 @@ class Runs:
             of_fork=start.of_fork or None,
             stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
+            budget=self._budget(t, start),
             owner=spec.name,
             epoch=epoch,
             metadata=start.metadata,
@@ -302,6 +284,11 @@ class Runs:
         else:  # of a resume: the whole run's; by default what the run was started with
             allowed = max_turns or t.limits.get("max_turns") or self._spec.max_turns
         return {"max_turns": allowed, "max_tool_failures": self._spec.max_tool_failures}
+
+    def _budget(self, t: Transcript, start: Start) -> dict[str, Any] | None:
+        """The one that was given; a new run has the agent's, and any other keeps its own."""
+        given = start.budget or (None if t.next_seq else self._spec.budget)
+        return None if given is None else given.to_dict()
 
     @staticmethod
     def _turns_done(t: Transcript) -> int:
@@ -321,6 +308,8 @@ class Runs:
         end = t.end
         if isinstance(end, RunEnd) and end.error_type == OUTPUT_MISMATCH:
             return True
+        if t.status == "budget":
+            return over(replace(t, budget=self._budget(t, start) or t.budget), time.time()) is not None
         allowed = self._limits(t, start.max_turns, own_turns)["max_turns"]
         return t.status == "max_turns" and t.turn >= allowed
 

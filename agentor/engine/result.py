@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any  # final_output is whatever output_type is
 
+from agentor.engine.budget import left
 from agentor.engine.decisions import Pending, pending
 from agentor.engine.events import Event, RunEnd, ToolCall
 from agentor.engine.lineage import root_of
@@ -23,6 +25,7 @@ class RunResult:
             `output_type`; None where there is no answer.
         status: `completed`, `max_turns`, `failed`, `truncated`, `filtered`, `in_doubt`,
             `cancelled`, `poisoned` …; `error` says why it is not `completed`.
+        left: What the run's budget still allows, by the names of `Budget`; empty without one.
         pending: The calls that wait for a decision: an approval, or what became of a call in doubt.
         events: Every event of the run, oldest first.
         messages: The conversation, system message included.
@@ -34,6 +37,7 @@ class RunResult:
     final_output: Any = None
     status: str = "completed"
     pending: list[Pending] = field(default_factory=list)
+    left: dict[str, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list, repr=False)
     messages: list[Message] = field(default_factory=list, repr=False)
     usage: Usage = field(default_factory=Usage)
@@ -91,6 +95,7 @@ def result_of(
         cost=transcript.cost,
         error=error,
         pending=pending(transcript),
+        left=left(transcript, time.time()),
         durable=durable,
         store_errors=list(store_errors or []),
     )

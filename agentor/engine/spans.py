@@ -9,6 +9,8 @@ from typing import Any  # request parameters
 from agentor.engine.events import Fork, Generation, Interrupted, Retry, RunEnd, RunStart, ToolCall, ToolResult
 from agentor.engine.messages import Message, Usage
 
+MODEL = "model"  # the kind of a model call's span id
+
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:

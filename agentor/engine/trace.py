@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any  # request parameters
 
 from agentor.engine.events import (
@@ -21,11 +20,21 @@ from agentor.engine.events import (
     ToolResult,
 )
 from agentor.engine.lineage import ended, family_of, parent_root, split_fork, stands_alone
-from agentor.engine.messages import Message, Usage
-from agentor.engine.spans import AgentSpan, Link, ModelSpan, Span, SpanContext, ToolSpan, span_id, trace_id
+from agentor.engine.messages import Message
+from agentor.engine.segment import Segment
+from agentor.engine.spans import (
+    MODEL,
+    AgentSpan,
+    Link,
+    ModelSpan,
+    Span,
+    SpanContext,
+    ToolSpan,
+    span_id,
+    trace_id,
+)
 
 MAX_SPANS = 1500  # of one trace: a segment that begins behind them begins a trace of its own
-MODEL = "model"  # the kind of a model call's span id
 INTERRUPTED = "interrupted"  # error_type of what a dead process left open
 # How a run may end without having failed; any other end is the error type of its span.
 _FINE = ("completed", "paused", "in_doubt")
@@ -47,20 +56,6 @@ def project(run_id: str, events: Iterable[Event]) -> list[Span]:
     return [*spans, *projector.close()]
 
 
-@dataclass(slots=True)
-class _Segment:
-    start: RunStart
-    at: float
-    context: SpanContext
-    parent: SpanContext | None
-    links: tuple[Link, ...]
-    index: int
-    fork: Fork | None
-    turns: int = 0
-    calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-
-
 class Projector:
     """The fold from a run's events to its spans; it keeps what is open, and no span that ended.
 
@@ -79,7 +74,7 @@ class Projector:
         self.is_decided = False  # the log says whether the trace is sampled
         self._root: SpanContext | None = None  # of the trace that the last segment is in
         self.last: SpanContext | None = None  # the last segment
-        self._open: _Segment | None = None
+        self._open: Segment | None = None
         self._agent: str | None = None
         self._event: Event | None = None  # the last one
         self._at = 0.0  # when it happened
@@ -151,7 +146,7 @@ class Projector:
             self.is_decided = self.is_decided or event.traceparent is not None
         fork = self._marker if self.segments == 0 else None
         self._agent = event.agent or self._agent
-        self._open = _Segment(event, self._at, place, parent, links, self.segments, fork)
+        self._open = Segment(event, self._at, place, parent, links, self.segments, fork)
         self.last = place
         self.segments += 1
 
@@ -198,7 +193,7 @@ class Projector:
 
     def _segment_span(
         self,
-        segment: _Segment,
+        segment: Segment,
         end: RunEnd | Interrupted | None,
         status: str,
         error_type: str | None,

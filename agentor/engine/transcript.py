@@ -23,7 +23,7 @@ from agentor.engine.events import (
     ToolCall,
     ToolResult,
 )
-from agentor.engine.messages import EMPTY_CHAIN, Call, Message, Usage, chain, raw_calls
+from agentor.engine.messages import EMPTY_CHAIN, Call, Message, Spent, Usage, chain, raw_calls
 from agentor.engine.opencalls import OpenCall, in_fork, place_of, started, with_call_ids, with_word
 from agentor.errors import CorruptLog, UnsupportedLog
 
@@ -66,6 +66,30 @@ class Transcript:
     end: RunEnd | Interrupted | None = None  # how the last segment ended; None while one is open
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
+    budget: Mapping[str, Any] | None = None
+    spent_before: Spent = field(default_factory=Spent)  # by the parent of a fork that counts from zero
+    answers: int = 0  # of models
+    tool_starts: int = 0
+    active_s: float = 0.0  # of the segments that are over
+    began_at: float | None = None  # the segment
+    last_at: float | None = None  # the last event of the segment
+    asked: int | None = None  # tokens that the next request holds at least
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has used up so far, its parent's part included."""
+        return Spent(
+            turns=self.answers,
+            input_tokens=self.usage.input_tokens,
+            output_tokens=self.usage.output_tokens,
+            usd=self.cost or 0.0,
+            tool_calls=self.tool_starts,
+            seconds_active=self.active_s + self._segment_s,
+        )
+
+    @property
+    def _segment_s(self) -> float:
+        return 0.0 if self.began_at is None else max((self.last_at or 0.0) - self.began_at, 0.0)
 
     @property
     def messages(self) -> list[Message]:
@@ -99,7 +123,8 @@ class Transcript:
 def apply(transcript: Transcript, event: Event) -> Transcript:
     """The transcript after one more event. A kind that it does not know changes nothing."""
     seq = transcript.next_seq if event.seq is None else event.seq
-    after = replace(transcript, next_seq=seq + 1)
+    works = transcript.end is None and type(event) not in _BETWEEN and event.at is not None
+    after = replace(transcript, next_seq=seq + 1, last_at=event.at if works else transcript.last_at)
     handler = _HANDLERS.get(type(event))
     return after if handler is None else handler(after, event)
 
@@ -189,6 +214,10 @@ def _run_start(t: Transcript, event: RunStart) -> Transcript:
         segment=t.segment + 1,
         starts=t.starts + 1,
         end=None,
+        budget=event.budget or t.budget,
+        active_s=t.active_s + t._segment_s,
+        began_at=event.at,
+        last_at=event.at,
     )
     if event.format is None and event.engine is None and event.messages and t.segment > 1:
         # agentor 0.1 wrote the whole conversation into each segment's start
@@ -222,6 +251,8 @@ def _generation(t: Transcript, event: Generation) -> Transcript:
         calls=(),
         usage=t.usage + event.usage if event.usage else t.usage,
         cost=t.cost if event.cost is None else (t.cost or 0.0) + event.cost,
+        answers=t.answers + (event.error is None),
+        asked=event.usage.input_tokens if event.usage else t.asked,
     )
     if event.sent is not None:
         t = replace(t, chained=event.sent["count"], chain_sha256=bytes.fromhex(event.sent["sha256"]))
@@ -258,7 +289,7 @@ def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
 
 
 def _tool_call(t: Transcript, event: ToolCall) -> Transcript:
-    return replace(t, calls=started(t.calls, event))
+    return replace(t, calls=started(t.calls, event), tool_starts=t.tool_starts + 1)
 
 
 def _tool_result(t: Transcript, event: ToolResult) -> Transcript:
@@ -318,19 +349,28 @@ def _rewind(t: Transcript, event: Rewind) -> Transcript:
 
 
 def _context(t: Transcript, event: Context) -> Transcript:
-    return _restart(t, list(event.messages))
+    return replace(_restart(t, list(event.messages)), asked=None)
 
 
 def _fork(t: Transcript, event: Fork) -> Transcript:
     calls = in_fork(t.calls, event.calls or {})
     # A fork is the way out of a poisoned run: it begins to count anew. Epochs are counted per run.
-    return replace(t, calls=calls, starts=0, epoch=0, end=None if t.status == "poisoned" else t.end)
+    from_zero = (t.budget or {}).get("forks") == "from_zero"
+    return replace(
+        t,
+        calls=calls,
+        starts=0,
+        epoch=0,
+        end=None if t.status == "poisoned" else t.end,
+        spent_before=t.spent if from_zero else t.spent_before,
+    )
 
 
 def _ended(t: Transcript, event: RunEnd | Interrupted) -> Transcript:
     return replace(t, end=event)
 
 
+_BETWEEN = (RunStart, Fork, Approval)  # no worker is at work on the run before these
 _HANDLERS: dict[type[Event], Any] = {  # Any: each handler takes the one kind it stands beside
     RunStart: _run_start,
     Retry: _retry,

@@ -1,0 +1,101 @@
+"""`Budget`: what a run may spend, counted over all its segments, since the log is what counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Literal  # Any: JSON
+
+from agentor.engine.messages import Spent
+from agentor.engine.transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of a run; what is None has none. Resumes and retries go on counting, and count nothing twice.
+
+    A run that would go over one ends with status `budget`, before the next model call or tool;
+    `resume(run_id, budget=...)` with a higher one goes on.
+
+    Attributes:
+        turns: Answers of models.
+        input_tokens, output_tokens: As providers counted them. A call whose request is known to be
+            too large (it holds at least what the last one held, and its answer) is not made.
+        usd: By LiteLLM's prices; calls without a known price cost nothing here.
+        tool_calls: Starts of tools.
+        seconds_active: Time in which a process worked on the run; waiting for a person is free.
+        deadline: A time of day that ends the run, with a time zone.
+        forks: "count": a fork counts what its parent spent before it; "from_zero": it does not.
+
+    Raises:
+        ValueError: a limit that is not above 0, or a deadline without a time zone.
+    """
+
+    turns: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    usd: float | None = None
+    tool_calls: int | None = None
+    seconds_active: float | None = None
+    deadline: datetime | None = None
+    forks: Literal["count", "from_zero"] = "count"
+
+    def __post_init__(self) -> None:
+        for name in _COUNTED:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise ValueError(f"budget: {name} must be above 0, not {value!r}")
+        if self.deadline is not None and self.deadline.tzinfo is None:
+            raise ValueError("budget: the deadline needs a time zone, such as datetime.now(UTC) has")
+        if self.forks not in ("count", "from_zero"):
+            raise ValueError(f"budget: forks must be 'count' or 'from_zero', not {self.forks!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the log: what is set."""
+        known = {name: getattr(self, name) for name in _COUNTED}
+        known["deadline"] = None if self.deadline is None else self.deadline.timestamp()
+        known["forks"] = None if self.forks == "count" else self.forks
+        return {name: value for name, value in known.items() if value is not None}
+
+
+_COUNTED = tuple(f.name for f in fields(Budget) if f.name not in ("deadline", "forks"))
+
+
+def left(t: Transcript, now: float) -> dict[str, float]:
+    """What a run may still spend, by the names of `Budget`; of the deadline, the seconds until then."""
+    if not t.budget:
+        return {}
+    spent = _spent(t)
+    remaining = {name: t.budget[name] - getattr(spent, name) for name in _COUNTED if name in t.budget}
+    if "deadline" in t.budget:
+        remaining["deadline"] = t.budget["deadline"] - now
+    return {name: round(value, 6) for name, value in remaining.items()}
+
+
+def over(t: Transcript, now: float) -> str | None:
+    """Why the run must not take its next step, in words; None where it may, or has its answer."""
+    asks = t.last is None or t.last.error is not None
+    if not asks and not t.calls:
+        return None
+    starts = sum(c.attempt == 0 for c in t.open_calls)
+    needed = {"turns": int(asks), "tool_calls": starts, "input_tokens": (t.asked or 0) if asks else 0}
+    reasons = []
+    for name, remaining in left(t, now).items():
+        need = needed.get(name, 0)
+        used_up = remaining < 0 if name in ("turns", "tool_calls") else remaining <= 0
+        if used_up or remaining < need:
+            reasons.append(_reason(t, name, need))
+    return "; ".join(reasons) or None
+
+
+def _reason(t: Transcript, name: str, need: float) -> str:
+    assert t.budget is not None
+    if name == "deadline":
+        return f"deadline: {datetime.fromtimestamp(t.budget[name], UTC).isoformat()} is over"
+    spent, limit = getattr(_spent(t), name), t.budget[name]
+    more = f", and the next step needs at least {need:g}" if need else ""
+    return f"{name}: {round(spent, 4):g} of {limit:g} spent{more}"
+
+
+def _spent(t: Transcript) -> Spent:
+    return t.spent - t.spent_before
