@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers and editors; nothing is imported at run time
     from agentor.agent import Agentor as Agentor
     from agentor.engine.budget import Budget as Budget
+    from agentor.engine.compaction import Summary as Summary
     from agentor.engine.decisions import Pending as Pending
     from agentor.engine.events import Event as Event
     from agentor.engine.models.litellm import LiteLLMModel as LiteLLMModel
@@ -44,6 +45,7 @@ _HOMES = {
     "Redactor": "agentor.engine.redact",
     "RunResult": "agentor.engine.result",
     "SQLiteStore": "agentor.engine.store",
+    "Summary": "agentor.engine.compaction",
     "Tool": "agentor.tools",
     "ToolContext": "agentor.tools",
     "Unknown": "agentor.engine.policy",
@@ -68,6 +70,7 @@ __all__ = [
     "Redactor",
     "RunResult",
     "SQLiteStore",
+    "Summary",
     "Tool",
     "ToolContext",
     "Unknown",

@@ -10,6 +10,7 @@ from agentor.chat import StreamItem, item_of, streamed
 from agentor.control import Control
 from agentor.engine.budget import Budget
 from agentor.engine.calls import AgentSpec
+from agentor.engine.compaction import Hook
 from agentor.engine.decisions import check_types
 from agentor.engine.events import Event
 from agentor.engine.models import Model
@@ -59,6 +60,8 @@ class Agentor(Control):
         fallback_models: Asked in their order when the model before has failed for good; the run goes
             on with the first one that answers. A string gets what of `model_settings` any provider takes.
         budget: What each run may spend, over all its segments.
+        compaction: Makes the conversation shorter before a model is asked: a `Summary(model, ...)`, or a
+            function of the messages and the last request's tokens that gives other messages, or None.
         on_change: What happens where a run was written by another agent (instructions, tools, model):
             `"warn"` says what differs and goes on, `"refuse"` raises `AgentChanged`, `"accept"` goes on.
             An open call whose tool is gone is refused in any case.
@@ -91,6 +94,7 @@ class Agentor(Control):
         durability: Literal["best_effort", "strict"] = "best_effort",
         fallback_models: Sequence[str | Model] = (),
         budget: Budget | None = None,
+        compaction: Hook | None = None,
         on_change: Literal["warn", "refuse", "accept"] = "warn",
         redactor: Redactor | None = None,
         metadata: dict[str, Any] | None = None,
@@ -129,6 +133,7 @@ class Agentor(Control):
             context=context,
             strict=durability == "strict",
             budget=budget,
+            compaction=compaction,
             on_change=one_of("on_change", on_change, ("warn", "refuse", "accept")),
         )
         super().__init__(Runs(spec, None if store is None else Access(store), version("agentor")))

@@ -28,7 +28,13 @@ PARTS = {
     "redact": ["agentor.engine.redact"],
     "journal": ["agentor.engine.journal", "agentor.engine.observer"],
     "policy": ["agentor.engine.policy", "agentor.engine.decisions", "agentor.engine.budget"],
-    "loop": ["agentor.engine.loop", "agentor.engine.calls"],
+    "loop": [
+        "agentor.engine.loop",
+        "agentor.engine.calls",
+        "agentor.engine.compaction",
+        "agentor.engine.asking",
+        "agentor.engine.recording",
+    ],
     "result": ["agentor.engine.result"],
     "trace": [
         "agentor.engine.trace",
@@ -48,7 +54,18 @@ PARTS = {
     "cli": ["agentor.cli."],
     "package": ["agentor", "agentor.engine"],
 }
-LOOP = {"messages", "events", "tools", "models", "transcript", "policy", "journal", "trace", "strictjson"}
+LOOP = {
+    "messages",
+    "events",
+    "tools",
+    "models",
+    "transcript",
+    "policy",
+    "journal",
+    "trace",
+    "threads",
+    "strictjson",
+}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "strictjson": set(),

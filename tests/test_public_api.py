@@ -26,6 +26,7 @@ PUBLIC = [
     "Redactor",
     "RunResult",
     "SQLiteStore",
+    "Summary",
     "Tool",
     "ToolContext",
     "Unknown",

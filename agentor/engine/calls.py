@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any  # arguments are JSON, the context is the user's own
 
 from agentor.engine.budget import Budget
+from agentor.engine.compaction import Hook
 from agentor.engine.events import Approval, ApprovalRequest, Event, ToolResult
 from agentor.engine.messages import digest
 from agentor.engine.models import Model
@@ -34,6 +35,7 @@ class AgentSpec:
     context: Any = None
     strict: bool = False
     budget: Budget | None = None  # of a new run
+    compaction: Hook | None = None
     on_change: str = "warn"  # where another agent wrote the run: warn, refuse, accept
     redact: Callable[[Event], Event] | None = None  # what every event passes before it is numbered
 

@@ -315,6 +315,8 @@ class Context(Event):
 
     type: str = "context"
     messages: list[Message] = field(default_factory=list)
+    usage: Usage | None = None  # what it took to make them
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Any  # arguments are JSON
 
+from agentor.engine.asking import Asking
 from agentor.engine.budget import over
 from agentor.engine.calls import (
     AgentSpec,
@@ -14,7 +14,6 @@ from agentor.engine.calls import (
     Worker,
     checked,
     context_of,
-    name_of,
     reconciled,
     request_event,
     result_event,
@@ -23,31 +22,25 @@ from agentor.engine.calls import (
 from agentor.engine.decisions import names_of
 from agentor.engine.events import (
     Event,
-    Generation,
     Interrupted,
-    Retry,
     Rewind,
-    RunEnd,
-    TextDelta,
     ToolCall,
     ToolResult,
 )
 from agentor.engine.journal import GRACE_S, Journal, finish
-from agentor.engine.messages import split_message
-from agentor.engine.models import Model, ModelResponse
 from agentor.engine.opencalls import OpenCall
-from agentor.engine.policy import DENIED, INTERRUPTED, plan, retry_wait_s
-from agentor.engine.spans import MODEL
-from agentor.engine.transcript import Transcript, advance
-from agentor.errors import ModelError, StoreError, as_model_error
+from agentor.engine.policy import DENIED, INTERRUPTED, plan
+from agentor.engine.recording import Recording
+from agentor.engine.transcript import Transcript
+from agentor.errors import StoreError
 from agentor.tools import Tool
 
 OUTPUT_MISMATCH = "OutputMismatch"  # error_type of a run whose answer is not of its output_type
 _CUT_OFF = {"length": "truncated", "content_filter": "filtered"}  # finish_reason -> status
 
 
-class Session:
-    """One segment of a run while it happens: its journal, its transcript, its tools in flight."""
+class Session(Recording):
+    """One segment of a run while it happens, with its tools in flight."""
 
     def __init__(
         self,
@@ -58,18 +51,10 @@ class Session:
         *,
         stream: Callable[[Event], None] | None = None,
     ) -> None:
-        self.spec, self.journal = spec, journal
-        self.transcript, self.events = transcript, events
-        self._stream = stream
+        super().__init__(spec, journal, transcript, events)
+        self._asking = Asking(self, stream)
         self._reconciled: set[str] = set()  # calls whose tools were asked, in this segment
-        self._params: dict[str, Any] | None = None  # those of the last generation, as they were
         self._running: dict[asyncio.Task[ToolResult], OpenCall] = {}
-
-    def record(self, event: Event) -> None:
-        """Number an event and fold it; it is saved with the next commit, before anything acts."""
-        self.transcript, seen = advance(self.transcript, self.journal.add(event))
-        self.events.append(seen)
-        self.journal.show(seen)
 
     async def drive(self) -> None:
         """Go on until the segment is over; every way out is recorded.
@@ -101,7 +86,7 @@ class Session:
             if turn > limit:
                 self.end("max_turns", error=f"no final answer after max_turns={limit} turns")
             else:
-                await self._generate(turn)
+                await self._asking.generate(turn)
         elif last.finish_reason in _CUT_OFF:
             status = _CUT_OFF[last.finish_reason]
             self.end(status, text=last.text, error=f"the answer ended by {last.finish_reason!r}")
@@ -109,121 +94,6 @@ class Session:
             await self._settle()
         else:
             self._answer(last.answer)
-
-    # --- the model ------------------------------------------------------------------------------
-
-    async def _generate(self, turn: int) -> None:
-        await self.journal.commit()  # the model is only ever sent what is on disk
-        attempt, model = 1, self.spec.chosen(self.transcript.fallback)
-        opened = self.journal.next_seq  # the first event about this model's call names its span
-        while True:
-            started = time.perf_counter()
-            try:
-                with self.journal.watch.use_span(opened, MODEL):
-                    response, first_s = await self._ask(model, turn, started)
-                break
-            except asyncio.CancelledError:
-                self._record_cancelled(turn, model, time.perf_counter() - started)
-                raise
-            except Exception as error:  # a custom model may raise anything
-                failure = as_model_error(error)
-                wait_s = retry_wait_s(failure, attempt)
-                fallback = self.spec.next_after(model) if wait_s is None else None
-                elapsed = round(time.perf_counter() - started, 4)
-                if wait_s is None and fallback is None:
-                    self._record_failure(turn, model, failure, elapsed)
-                    return
-                self.record(
-                    Retry(
-                        turn=turn,
-                        attempt=attempt,
-                        error=str(failure),
-                        error_type=failure.error_type,
-                        wait_s=wait_s,
-                        model=name_of(model),
-                        elapsed=elapsed,
-                        fallback=None if fallback is None else name_of(fallback),
-                    )
-                )
-                await self.journal.commit()
-                await asyncio.sleep(wait_s or 0)
-                attempt += 1
-                if fallback is not None:
-                    attempt, model, opened = 1, fallback, self.journal.next_seq
-        elapsed = round(time.perf_counter() - started, 4)
-        self._record_answer(turn, model, response, first_s, elapsed)
-
-    async def _ask(self, model: Model, turn: int, started: float) -> tuple[ModelResponse, float | None]:
-        messages = self.transcript.messages
-        tools = [
-            tool.schema for name, tool in self.spec.tools.items() if name not in self.transcript.disabled
-        ] or None
-        if not self.transcript.streams:
-            return await model.complete(messages, tools, self.spec.response_format), None
-        first_s: float | None = None
-        chunks = model.stream(messages, tools, self.spec.response_format)
-        try:
-            async for chunk in chunks:
-                if first_s is None:
-                    first_s = round(time.perf_counter() - started, 4)
-                if self._stream is not None and (chunk.text or chunk.reasoning):
-                    run_id, text = self.journal.shown_id, chunk.text
-                    self._stream(TextDelta(turn=turn, text=text, reasoning=chunk.reasoning, run_id=run_id))
-                if chunk.final is not None:
-                    return chunk.final, first_s
-        finally:
-            if (close := getattr(chunks, "aclose", None)) is not None:
-                await close()
-        raise ModelError("the stream ended early", error_type="LostStream", retryable=True)
-
-    def _record_answer(
-        self, turn: int, model: Model, response: ModelResponse, first_s: float | None, elapsed: float
-    ) -> None:
-        params = getattr(model, "params", None) or {}
-        known = params in (self._params, self.transcript.params or {})  # the log's may be redacted
-        self._params = params
-        self.record(
-            Generation(
-                turn=turn,
-                model=response.model or name_of(model),
-                **split_message(response.message),
-                usage=response.usage if response.usage.to_dict() else None,
-                cost=response.cost,
-                finish_reason=response.finish_reason,
-                raw_finish_reason=response.raw_finish_reason,
-                response_id=response.response_id,
-                estimated=response.estimated or None,
-                left_out=response.left_out or None,
-                params=None if known else params,
-                sent=self.transcript.sent(),
-                time_to_first_chunk=first_s,
-                elapsed=elapsed,
-            )
-        )
-
-    def _record_failure(self, turn: int, model: Model, failure: ModelError, elapsed: float) -> None:
-        self.record(
-            Generation(
-                turn=turn,
-                model=name_of(model),
-                error=str(failure),
-                error_type=failure.error_type,
-                elapsed=elapsed,
-            )
-        )
-        self.end("failed", error=str(failure), error_type=failure.error_type)
-
-    def _record_cancelled(self, turn: int, model: Model, took_s: float) -> None:
-        """The call was on its way: its tokens may be paid for, and nobody knows how many."""
-        self.record(
-            Generation(
-                turn=turn,
-                model=name_of(model),
-                error="the model call was cancelled",
-                error_type="cancelled",
-                elapsed=round(took_s, 4),
-            )
-        )
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -235,28 +105,6 @@ class Session:
                 self.end("failed", text=text, error=str(error), error_type=OUTPUT_MISMATCH)
                 return
         self.end("completed", text=text)
-
-    def end(
-        self,
-        status: str,
-        *,
-        text: str | None = None,
-        error: str | None = None,
-        error_type: str | None = None,
-    ) -> None:
-        """Record the end of the segment, with the figures of the whole run."""
-        t = self.transcript
-        self.record(
-            RunEnd(
-                status=status,
-                text=text,
-                usage=t.usage if t.usage.to_dict() else None,
-                cost=t.cost,
-                turns=t.turn,
-                error=error,
-                error_type=error_type,
-            )
-        )
 
     # --- tools ----------------------------------------------------------------------------------
 

@@ -349,7 +349,9 @@ def _rewind(t: Transcript, event: Rewind) -> Transcript:
 
 
 def _context(t: Transcript, event: Context) -> Transcript:
-    return replace(_restart(t, list(event.messages)), asked=None)
+    t = replace(_restart(t, list(event.messages)), asked=None)
+    cost = t.cost if event.cost is None else (t.cost or 0.0) + event.cost
+    return replace(t, usage=t.usage + event.usage if event.usage else t.usage, cost=cost)
 
 
 def _fork(t: Transcript, event: Fork) -> Transcript:

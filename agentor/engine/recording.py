@@ -1,0 +1,46 @@
+"""A segment's log while it is written: every event is numbered, folded and shown by one hand."""
+
+from __future__ import annotations
+
+from agentor.engine.calls import AgentSpec
+from agentor.engine.events import Event, RunEnd
+from agentor.engine.journal import Journal
+from agentor.engine.transcript import Transcript, advance
+
+
+class Recording:
+    """The journal of a segment, and the transcript that its events add up to."""
+
+    def __init__(
+        self, spec: AgentSpec, journal: Journal, transcript: Transcript, events: list[Event]
+    ) -> None:
+        self.spec, self.journal = spec, journal
+        self.transcript, self.events = transcript, events
+
+    def record(self, event: Event) -> None:
+        """Number an event and fold it; it is saved with the next commit, before anything acts."""
+        self.transcript, seen = advance(self.transcript, self.journal.add(event))
+        self.events.append(seen)
+        self.journal.show(seen)
+
+    def end(
+        self,
+        status: str,
+        *,
+        text: str | None = None,
+        error: str | None = None,
+        error_type: str | None = None,
+    ) -> None:
+        """Record the end of the segment, with the figures of the whole run."""
+        t = self.transcript
+        self.record(
+            RunEnd(
+                status=status,
+                text=text,
+                usage=t.usage if t.usage.to_dict() else None,
+                cost=t.cost,
+                turns=t.turn,
+                error=error,
+                error_type=error_type,
+            )
+        )
