@@ -17,7 +17,8 @@ from agentor.engine.events import Event
 from agentor_exporters.attributes import Record
 from agentor_exporters.target import Target
 
-CLOSE_S = 2.0  # that a process may take to end
+CLOSE_S = 2.0  # that closing may take
+EXIT_S = 1.2  # of a process that ends: the interpreter takes its own time besides
 LINGER_S = 1.0  # that events are gathered before they are sent
 BATCH_SPANS, BATCH_BYTES = 512, 1024 * 1024  # a batch: backends take 2 to 4 MiB
 MAX_EVENTS, MAX_SPANS, MAX_BYTES = 50_000, 20_000, 64 * 1024 * 1024  # that wait
@@ -253,7 +254,7 @@ class Pipeline:
             return False
 
 
-def close_all(timeout_s: float = CLOSE_S) -> None:
+def close_all(timeout_s: float = EXIT_S) -> None:
     """Close every pipeline, all within this time."""
     until = time.monotonic() + timeout_s
     pipelines = list(_alive)
