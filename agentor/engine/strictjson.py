@@ -45,8 +45,9 @@ def loads(text: str | bytes) -> Any:
     """Parse one strict JSON text.
 
     Raises:
-        ValueError: not JSON, NaN or Infinity, an integer beyond Python's digit limit, nesting
-            deeper than `MAX_DEPTH`, or bytes that are not UTF-8. No other exception escapes.
+        ValueError: not JSON, NaN or Infinity, a number beyond a double, an integer beyond Python's
+            digit limit, nesting deeper than `MAX_DEPTH`, or bytes that are not UTF-8.
+            No other exception escapes.
     """
     try:
         if isinstance(text, bytes):
@@ -83,8 +84,15 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):  # valid JSON, and no number that could be written again
+        raise ValueError(f"{text[:40]} is beyond the range of numbers")
+    return number
+
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode

@@ -341,3 +341,17 @@ def test_an_unknown_tool_is_named_with_those_that_exist() -> None:
     model = ScriptedModel([call("nonsense"), "done"])
     result = Agentor("a", model=model, tools=[order]).run("go")
     assert "there is no tool 'nonsense'; available tools: order" in result.messages[2]["content"]
+
+
+def test_a_number_that_no_double_holds_is_told_to_the_model_and_ends_no_run() -> None:
+    from agentor import Agentor
+    from agentor.testing import ScriptedModel, call
+
+    def pay(euros: float) -> str:
+        return "paid"
+
+    result = Agentor("a", model=ScriptedModel([call("pay", '{"euros": 1e999}'), "done"]), tools=[pay]).run(
+        "go"
+    )
+    assert result.status == "completed"
+    assert "beyond the range of numbers" in result.messages[-2]["content"]
