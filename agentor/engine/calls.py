@@ -120,11 +120,13 @@ def context_of(c: OpenCall, args: dict[str, Any], worker: Worker) -> ToolContext
 
 
 async def run_tool(c: OpenCall, tool: Tool, args: dict[str, Any], worker: Worker) -> ToolResult:
-    """Run the body; whatever it raises is the model's to handle."""
-    about = context_of(c, args, worker)
+    """Run the body; whatever it raises, or what comes before it, is the model's to handle.
+
+    Nothing but a cancellation may get out: the loop would plan a call without a result again, for ever.
+    """
     started = time.perf_counter()
     try:
-        text = await tool.run(args, about)
+        text = await tool.run(args, context_of(c, args, worker))
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise

@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from agentor import Agentor, MemoryStore, Tool, ToolContext, function_tool
+from agentor.engine.calls import Worker, run_tool
 from agentor.engine.events import ToolResult
+from agentor.engine.messages import Call
+from agentor.engine.opencalls import OpenCall
 from agentor.errors import ToolArgumentError, ToolDefinitionError, ToolTimeout
 from agentor.testing import ScriptedModel, call
 from agentor.tools import parse_arguments, resolve_tools, to_text
@@ -344,9 +347,6 @@ def test_an_unknown_tool_is_named_with_those_that_exist() -> None:
 
 
 def test_a_number_that_no_double_holds_is_told_to_the_model_and_ends_no_run() -> None:
-    from agentor import Agentor
-    from agentor.testing import ScriptedModel, call
-
     def pay(euros: float) -> str:
         return "paid"
 
@@ -355,3 +355,10 @@ def test_a_number_that_no_double_holds_is_told_to_the_model_and_ends_no_run() ->
     )
     assert result.status == "completed"
     assert "beyond the range of numbers" in result.messages[-2]["content"]
+
+
+async def test_a_call_that_fails_before_its_body_has_a_result_all_the_same() -> None:
+    tool = Tool.from_function(lambda euros: "paid", name_override="pay")
+    c = OpenCall(call=Call(call_id="c", turn=1, index=0, name="pay", arguments="{}"))
+    result = await run_tool(c, tool, {"euros": float("inf")}, Worker("r", 1, None))
+    assert (result.error_type, result.result) == ("ValueError", None)
