@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal  # Any: arguments are JSON
 
-from agentor.engine import strictjson
 from agentor.engine.events import Approval
+from agentor.engine.messages import parsed_arguments
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import Approve, Decision, Deny, Happened, NotHappened, is_over
 from agentor.engine.transcript import Transcript
@@ -50,10 +50,7 @@ def pending(transcript: Transcript) -> list[Pending]:
 
 
 def _as_pending(c: OpenCall) -> Pending:
-    try:
-        args = strictjson.loads(c.call.arguments or "{}")
-    except ValueError:
-        args = None
+    args = parsed_arguments(c.call.arguments)
     return Pending(
         call_id=c.call.call_id,
         tool=c.call.name,

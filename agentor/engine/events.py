@@ -8,7 +8,7 @@ from typing import Any, ClassVar  # Any: events carry provider JSON
 
 from agentor.engine import strictjson
 from agentor.engine.eventkeys import readable_keys, written_keys
-from agentor.engine.messages import Message, Usage, block_text
+from agentor.engine.messages import Message, Usage, block_text, parsed_arguments
 
 FORMAT = 1  # log version, in the first record; a higher one is refused
 
@@ -236,10 +236,7 @@ class ToolCall(Event):
         """The arguments that the tool gets; None where the model's text is no JSON object."""
         if self.edited_args is not None or self.arguments is None:
             return self.edited_args
-        try:
-            parsed = strictjson.loads(self.arguments or "{}")
-        except ValueError:
-            return None
+        parsed = parsed_arguments(self.arguments)
         return parsed if isinstance(parsed, dict) else None
 
 

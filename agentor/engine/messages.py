@@ -32,11 +32,7 @@ class Call:
     @property
     def hash(self) -> str:
         """Of the tool and its arguments, by value: what a person's decision is about. 32 hex digits."""
-        try:
-            arguments = strictjson.loads(self.arguments or "{}")
-        except ValueError:
-            arguments = self.arguments
-        return digest([self.name, arguments])[:32]
+        return digest([self.name, parsed_arguments(self.arguments)])[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +75,14 @@ class Spent:
 
 
 _USAGE_FIELDS = tuple(field.name for field in fields(Usage))
+
+
+def parsed_arguments(text: str) -> Any:
+    """A model's arguments as JSON; the text itself where it is none. An empty text is an empty object."""
+    try:
+        return strictjson.loads(text or "{}")
+    except ValueError:
+        return text
 
 
 def raw_calls(message: Message) -> list[dict[str, Any]]:

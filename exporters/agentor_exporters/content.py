@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any  # messages are provider JSON
 
 from agentor.engine import strictjson
-from agentor.engine.messages import Message
+from agentor.engine.messages import Message, parsed_arguments
 
 MAX_PART_BYTES = 32 * 1024  # of one text, argument or result
 MAX_ATTRIBUTE_BYTES = 256 * 1024
@@ -80,12 +80,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def parsed(arguments: Any) -> Any:
     """Arguments as JSON; the raw text where it is none."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return strictjson.loads(arguments or "{}")
-    except ValueError:
-        return arguments
+    return parsed_arguments(arguments) if isinstance(arguments, str) else arguments
 
 
 def structured(result: str) -> Any:
