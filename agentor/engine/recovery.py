@@ -103,9 +103,9 @@ class Runs:
             RunNotFound, RunBusy, CorruptLog, UnsupportedLog, StoreError: as named.
             DecisionRefused: one of them; then none is written.
         """
-        await self._load(run_id)  # first: an unknown run leaves no lock file
+        events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
         async with self._held(run_id, wait_s) as hold:
-            _, transcript = await self._load(run_id)
+            _, transcript = await self._latest(run_id, events, transcript)
             words = approvals(run_id, transcript, decisions, time.time())
             journal = Journal(
                 run_id, hold, next_seq=transcript.next_seq, strict=True, redact=self._spec.redact
@@ -151,9 +151,9 @@ class Runs:
         access = self._store()
         fork_id = new_run_id() if fork_id is None else fork_id
         check_run_id(fork_id)
-        parent, _ = await self._load(run_id)
+        parent, whole = await self._load(run_id)
         at = cut(run_id, parent, at, at_turn)
-        before = fold(parent if at is None else parent[: at + 1])
+        before = whole if at is None else fold(parent[: at + 1])
         refuse_change(self._spec, run_id, before, goes_on=not messages)  # before anything is copied
         async with self._held(fork_id) as hold:
             await access.fork(run_id, fork_id, at, parent)
