@@ -50,10 +50,15 @@ def project(run_id: str, events: Iterable[Event]) -> list[Span]:
     Args:
         events: The log, hydrated (see `agentor.engine.transcript.hydrate`).
     """
-    copied, own = split_fork(list(events))
-    projector = Projector(run_id, copied)
-    spans = [span for event in own for span in projector.feed(event)]
+    projector, spans = projected(run_id, list(events))
     return [*spans, *projector.close()]
+
+
+def projected(run_id: str, events: Sequence[Event]) -> tuple[Projector, list[Span]]:
+    """A projector that has read a log, and the spans that ended in it."""
+    copied, own = split_fork(events)
+    projector = Projector(run_id, copied)
+    return projector, [span for event in own for span in projector.feed(event)]
 
 
 class Projector:

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any  # exporters and providers of OpenTelemetry, imported when used
 
 from agentor.engine.events import Event
-from agentor.engine.lineage import split_fork
 from agentor.engine.spans import Span
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Store
 from agentor.engine.store.names import check_run_id
 from agentor.engine.threads import background, in_thread
-from agentor.engine.trace import Projector
+from agentor.engine.trace import projected
 from agentor.errors import ExportFailed, RunBusy, RunNotFound
 from agentor_exporters import names, semconv
 from agentor_exporters.attributes import Content, Encoder, Record
-from agentor_exporters.cursor import Cursor, began, beside
-from agentor_exporters.pipeline import BATCH_BYTES, BATCH_SPANS
+from agentor_exporters.cursor import Cursor, began, cursor_of
+from agentor_exporters.pipeline import BATCH_SPANS, batch_of
 from agentor_exporters.reasons import heard
 from agentor_exporters.redaction import Redact
 from agentor_exporters.target import Target
@@ -155,9 +154,7 @@ async def _spans(
     access: Access, run_id: str, events: Sequence[Event], dead: bool | None
 ) -> tuple[list[Span], bool]:
     """The run's spans, and whether it goes on."""
-    copied, own = split_fork(events)
-    projector = Projector(run_id, copied)
-    spans = [span for event in own for span in projector.feed(event)]
+    projector, spans = projected(run_id, events)
     left = projector.close()
     if not left:
         return spans, False
@@ -199,8 +196,7 @@ def _goal(
             raise ValueError("a tracer has its own content and redact; give them to it, or name a place")
         return _Goal(to.target, to.encoder, to.cursor(run_id, store), is_ours=False)
     target = names.target(to) if isinstance(to, str) else _target_of(to)
-    path = beside(store, run_id, None if cursors is None else Path(cursors))
-    cursor = Cursor(path, target.identity)
+    cursor = cursor_of(store, run_id, cursors, target.identity)
     return _Goal(target, names.encoder(target, content, redact), cursor, is_ours=True)
 
 
@@ -222,7 +218,7 @@ def _send(
     target, cursor = goal.target, goal.cursor
     at, most = 0, BATCH_SPANS
     while at < len(records):
-        batch = _batch(records[at:], most)
+        batch = records[at : at + batch_of((record.size_bytes for record in records[at:]), most)]
         began = time.monotonic()
         with heard() as said:
             try:
@@ -242,17 +238,6 @@ def _send(
         cursor.write(began_at, batch[-1].span.number + 1)
         if progress is not None:
             progress(at, len(records))
-
-
-def _batch(records: Sequence[Record], most: int) -> list[Record]:
-    batch: list[Record] = []
-    size = 0
-    for record in records[:most]:
-        size += record.size_bytes
-        if batch and size > BATCH_BYTES:
-            break
-        batch.append(record)
-    return batch
 
 
 def _shifted(spans: Sequence[Span], by_s: float) -> list[Span]:

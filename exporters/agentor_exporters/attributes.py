@@ -103,10 +103,6 @@ class Encoder:
         limits = [int(v) for n in _LIMITS if (v := os.environ.get(n, "").strip()).isdigit()]
         self.limit_bytes = min([MAX_ATTRIBUTE_BYTES, *limits])
 
-    @property
-    def schema_url(self) -> str:
-        return self._names.schema_url
-
     def record(self, span: Span) -> Record:
         """What is sent of a span."""
         if isinstance(span, AgentSpan):
@@ -172,8 +168,7 @@ class Encoder:
 
     def _model(self, span: ModelSpan) -> Record:
         made, usage = span.generation, None if span.generation is None else span.generation.usage
-        origin = made.rest.get("origin") if made is not None and made.rest else None
-        provider, host = semconv.provider_of(span.model, origin if isinstance(origin, str) else None)
+        provider, host = semconv.asked_of(span)
         known = _common(span, "chat")
         known |= {semconv.PROVIDER: provider, semconv.MODEL: span.model, semconv.SERVER: host}
         if usage is not None:

@@ -79,6 +79,11 @@ def beside(store: Store | None, run_id: str, folder: Path | None = None) -> Path
     return None if folder is None else folder / f"{encoded(run_id)}{SUFFIX}"
 
 
+def cursor_of(store: Store | None, run_id: str, folder: Path | str | None, identity: str | None) -> Cursor:
+    """The cursor of a run for one place; `folder` is for stores that have none of their own."""
+    return Cursor(beside(store, run_id, None if folder is None else Path(folder)), identity)
+
+
 def began(events: Sequence[Event]) -> float | None:
     """What tells a run from another one with its id: when its own first record was written."""
     copied, own = split_fork(events)

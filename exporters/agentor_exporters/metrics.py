@@ -61,8 +61,7 @@ class Meters:
 
     def _model(self, span: ModelSpan, about: dict[str, Any], took_s: float) -> None:
         made = span.generation
-        origin = made.rest.get("origin") if made is not None and made.rest else None
-        provider, host = semconv.provider_of(span.model, origin if isinstance(origin, str) else None)
+        provider, host = semconv.asked_of(span)
         about |= {semconv.OPERATION: "chat", semconv.PROVIDER: provider, semconv.MODEL: span.model or "model"}
         if host:
             about[semconv.SERVER] = host

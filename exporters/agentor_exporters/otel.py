@@ -22,7 +22,6 @@ from agentor_exporters.tracer import SpanTracer
 
 try:
     from opentelemetry import context, trace
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -339,6 +338,3 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("agentor")
-
-
-__all__ = ["ExporterTarget", "OtelTracer", "ProviderTarget", "Resource", "target_of"]

@@ -9,8 +9,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import Protocol
 
 from agentor.engine.events import Event
@@ -70,7 +71,7 @@ class Pipeline:
         self._round, self._start_lock = threading.Condition(), threading.Lock()
         self._busy = False
         self._thread: threading.Thread | None = None
-        self.dropped = 0  # spans that were not delivered, and events that were not looked at
+        self._lean = 0  # records at the head of the backlog that have no content any more
 
     # --- on the run's thread --------------------------------------------------------------------
 
@@ -78,7 +79,6 @@ class Pipeline:
         """Take an event; returns at once."""
         if self._closing or len(self._inbox) >= MAX_EVENTS:
             source.lose()
-            self.dropped += 1
             return
         self._inbox.append((source, event))
         if self._thread is None:
@@ -175,17 +175,25 @@ class Pipeline:
 
     def _shrink(self) -> None:
         """Make room: content first, then the oldest spans."""
-        lean = [(source, record.without_content()) for source, record in self._backlog]
-        self._backlog = deque(lean)
-        self._bytes = sum(record.size_bytes for _, record in lean)
+        rich = [self._backlog.pop() for _ in range(len(self._backlog) - self._lean)]
+        for source, record in reversed(rich):
+            lean = record.without_content()
+            self._bytes += lean.size_bytes - record.size_bytes
+            self._backlog.append((source, lean))
+        self._lean = len(self._backlog)
         while self._bytes > MAX_BYTES or len(self._backlog) > MAX_SPANS:
             self._drop()
 
-    def _drop(self) -> None:
+    def _pop(self) -> tuple[Source, Record]:
+        """Take the first one out."""
         source, record = self._backlog.popleft()
         self._bytes -= record.size_bytes
+        self._lean = max(self._lean - 1, 0)
+        return source, record
+
+    def _drop(self) -> None:
+        source, record = self._pop()
         source.lose(record)
-        self.dropped += 1
 
     def _send(self) -> None:
         while self._backlog:
@@ -213,15 +221,15 @@ class Pipeline:
         self._drop()
         del self._backlog[place - 1]  # out of turn, so its cursor stays: at worst it is sent twice
         self._bytes -= other[1].size_bytes
+        self._lean = min(self._lean, place - 1)
         self._failures, self._retry_at = 0, 0.0
         return True
 
     def _took(self, batch: list[tuple[Source, Record]]) -> None:
         self._failures, self._retry_at, self._warned = 0, 0.0, False
         last: dict[Source, Record] = {}
-        for source, record in batch:
-            self._backlog.popleft()
-            self._bytes -= record.size_bytes
+        for _ in batch:
+            source, record = self._pop()
             last[source] = record
         for source, record in last.items():
             source.delivered(record)
@@ -237,14 +245,8 @@ class Pipeline:
             )
 
     def _head(self) -> list[tuple[Source, Record]]:
-        batch: list[tuple[Source, Record]] = []
-        size = 0
-        for source, record in self._backlog:
-            size += record.size_bytes
-            if batch and (len(batch) >= self._most or size > BATCH_BYTES):
-                break
-            batch.append((source, record))
-        return batch
+        sizes = (record.size_bytes for _, record in self._backlog)
+        return list(islice(self._backlog, batch_of(sizes, self._most)))
 
     def _delivered(self, batch: list[tuple[Source, Record]]) -> bool:
         try:
@@ -252,6 +254,17 @@ class Pipeline:
         except Exception as error:  # a target may raise anything
             log.debug("%s: %r", self._target.address, error)
             return False
+
+
+def batch_of(sizes: Iterable[int], most: int) -> int:
+    """How many records, of these sizes in bytes, go into one batch: at least one."""
+    count = total = 0
+    for size in sizes:
+        total += size
+        if count and (count >= most or total > BATCH_BYTES):
+            break
+        count += 1
+    return count
 
 
 def close_all(timeout_s: float = EXIT_S) -> None:

@@ -48,11 +48,13 @@ class Redaction:
         """
         if self._redact is None:
             return list(said)
-        names = {
-            str(call.get("id")): str((call.get("function") or {}).get("name"))
-            for message in (*request, *said)
-            for call in raw_calls(message)
-        }
+        names: dict[str, str] = {}
+        if any(message.get("role") == "tool" for message in said):  # a look through the whole request
+            names = {
+                str(call.get("id")): str((call.get("function") or {}).get("name"))
+                for message in (*request, *said)
+                for call in raw_calls(message)
+            }
         allowed = self.piece(kind, [self._inside(message, names) for message in said], event)
         if not isinstance(allowed, list):
             return []

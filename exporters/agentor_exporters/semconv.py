@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from agentor.engine.spans import ModelSpan
+
 SCOPE = "agentor"
 MAX_ATTRIBUTES = 30  # of one span: some backends take 32, and the SDK evicts the oldest ones
 
@@ -138,6 +140,13 @@ def provider_of(model: str | None, origin: str | None) -> tuple[str, str | None]
     name = name.partition(":")[0] or (model or "").rpartition("/")[0].partition("/")[0]
     bare = next((value for key, value in _BARE.items() if (model or "").startswith(key)), "custom")
     return PROVIDERS.get(name, name) or bare, host or None
+
+
+def asked_of(span: ModelSpan) -> tuple[str, str | None]:
+    """`provider_of` a model call, by its model and by what its answer says."""
+    made = span.generation
+    origin = made.rest.get("origin") if made is not None and made.rest else None
+    return provider_of(span.model, origin if isinstance(origin, str) else None)
 
 
 def rfc3339(at: float) -> str:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentor.engine.events import Event, Fork, Interrupted, RunEnd, RunStart
-from agentor.engine.lineage import root_of, split_fork
+from agentor.engine.lineage import root_of
 from agentor.engine.spans import AgentSpan, Span, SpanContext, span_id
 from agentor.engine.store.base import Store
-from agentor.engine.trace import Projector
+from agentor.engine.trace import projected
 from agentor_exporters.attributes import Encoder, Record
-from agentor_exporters.cursor import Cursor, began, beside
+from agentor_exporters.cursor import Cursor, began, cursor_of
 from agentor_exporters.handover import Handover
 from agentor_exporters.pipeline import CLOSE_S, LINGER_S, Pipeline
 from agentor_exporters.target import Target
@@ -43,7 +43,7 @@ class SpanTracer:
         shared: bool = False,
     ) -> None:
         self.target, self.encoder = target, encoder
-        self._cursors = None if cursors is None else Path(cursors)
+        self._cursors = cursors
         self._shared = shared
         self.handover = Handover()
         self._pipeline = Pipeline(target, linger_s=linger_s, after_fork=self.handover.clear)
@@ -70,7 +70,7 @@ class SpanTracer:
 
     def cursor(self, run_id: str, store: Store | None) -> Cursor:
         """Where the deliveries of a run are noted."""
-        return Cursor(beside(store, run_id, self._cursors), self.target.identity)
+        return cursor_of(store, run_id, self._cursors, self.target.identity)
 
     def wanted(self, context: SpanContext, caller: SpanContext | None) -> bool:
         """Whether a new trace is recorded."""
@@ -103,10 +103,8 @@ class LiveSegment:
         self.lost = False
         self._tracer, self._pipeline, self._run_id = tracer, pipeline, run_id
         self._nameless = store is None  # nobody can go on with this run: its id names no conversation
-        copied, own = split_fork(events)
-        self._projector = Projector(run_id, copied)
-        self._past = [span for event in own for span in self._projector.feed(event)]
-        self._sent_before = _sent_before(self._past, own)
+        self._projector, self._past = projected(run_id, events)
+        self._sent_before = _sent_before(self._past, events)
         self._began = began(events) if events else None
         self._new = not events
         self._cursor = tracer.cursor(run_id, store)
@@ -198,13 +196,12 @@ class LiveSegment:
         self._cursor.write(self._began, upto)
 
 
-def _sent_before(past: Sequence[Span], own: Sequence[Event]) -> int:
+def _sent_before(past: Sequence[Span], events: Sequence[Event]) -> int:
     """Without a cursor: how many spans were surely handed on, those of segments that came to their end.
 
     What a dead process had is sent again as a whole: it may have died with it.
     """
-    over = any(isinstance(event, RunEnd | Interrupted) for event in own[-1:])
-    if over:
+    if events and isinstance(events[-1], RunEnd | Interrupted):
         return len(past)
     ends = [span.number for span in past if isinstance(span, AgentSpan)]
     return ends[-1] + 1 if ends else 0
