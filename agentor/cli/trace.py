@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from datetime import timedelta
+from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -108,8 +108,7 @@ def export(
 
 def _say(outcome: Any, as_json: bool, *, quiet: bool) -> None:
     if as_json:
-        names = ("run_id", "address", "trace_ids", "sent", "skipped", "unfinished", "late_s")
-        typer.echo(strictjson.dumps({name: getattr(outcome, name) for name in names}), err=quiet)
+        typer.echo(strictjson.dumps(asdict(outcome)), err=quiet)
         return
     if quiet:
         return
@@ -159,7 +158,7 @@ def _age(text: str) -> float:
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is no time; write 30s, 10m, 6h or 2d")
-    return timedelta(seconds=int(found[1]) * _TIMES[found[2]]).total_seconds()
+    return float(found[1]) * _TIMES[found[2]]
 
 
 class _Bar:
@@ -167,9 +166,9 @@ class _Bar:
 
     def __init__(self, run_id: str, *, quiet: bool) -> None:
         console = Console(stderr=True)
-        self._shown = console.is_terminal and not quiet
+        hidden = quiet or not console.is_terminal
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        self._progress = Progress(*columns, console=console, transient=True, disable=not self._shown)
+        self._progress = Progress(*columns, console=console, transient=True, disable=hidden)
         self._task = self._progress.add_task(run_id, total=None)
 
     def show(self, sent: int, total: int) -> None:
@@ -181,4 +180,3 @@ class _Bar:
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
-        sys.stderr.flush()

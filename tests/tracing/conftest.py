@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,20 @@ from servers.otlp import Receiver
 from agentor.tracer import named
 
 WORKER = Path(__file__).with_name("worker.py")
+
+
+def ran(code: str, **variables: str) -> str:
+    """What a Python process printed that ran this code, in which every warning is an error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from servers.otlp import Receiver, attributes
+from tracing.conftest import ran
 
 from agentor import Agentor, FileStore, MemoryStore
 from agentor.engine.events import RunStart
@@ -378,25 +376,12 @@ print(any(name.split(".")[0] in ("opentelemetry", "agentor_exporters") for name 
 """
 
 
-def probe(code: str = PROBE, **variables: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.strip()
-
-
 def test_without_tracing_opentelemetry_is_not_imported() -> None:
-    assert probe() == "False"
+    assert ran(PROBE) == "False"
 
 
 def test_the_standard_variables_alone_switch_tracing_on(receiver: Receiver) -> None:
-    assert probe(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url) == "True"
+    assert ran(PROBE, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url) == "True"
     assert [s.name for s in receiver.spans()] == ["chat scripted", "invoke_agent a"]
 
 
@@ -404,9 +389,9 @@ def test_the_standard_variables_alone_switch_tracing_on(receiver: Receiver) -> N
     "off", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}], ids=["disabled", "none"]
 )
 def test_the_standard_variables_switch_it_off(receiver: Receiver, off: dict[str, str]) -> None:
-    assert probe(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **off) == "False"
+    assert ran(PROBE, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **off) == "False"
     asked = PROBE.replace('"hi"])', '"hi"]), tracer="environment"')
-    assert probe(asked, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **off) == "True"
+    assert ran(asked, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **off) == "True"
     assert receiver.requests == []
 
 
@@ -423,12 +408,12 @@ trace.set_tracer_provider(provider)
 assert trace.get_tracer_provider() is provider
 Agentor("b", model=ScriptedModel(["hi"])).run("go", tracing=False)
 """
-    assert probe(code) == "True"
+    assert ran(code) == "True"
     assert {s.name for s in receiver.spans()} == {"chat scripted", "invoke_agent a"}
 
 
 def test_the_console_exporter_prints_spans() -> None:
-    lines = probe(PROBE, OTEL_TRACES_EXPORTER="console")
+    lines = ran(PROBE, OTEL_TRACES_EXPORTER="console")
     assert '"name": "invoke_agent a"' in lines
 
 

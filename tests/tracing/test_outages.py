@@ -16,7 +16,7 @@ import pytest
 from agentor_exporters import OtelTracer, export_run
 from agentor_exporters.otlp import otlp
 from servers.otlp import Receiver
-from tracing.conftest import WORKER
+from tracing.conftest import WORKER, ran
 
 from agentor import Agentor, FileStore
 from agentor.engine.spans import span_id
@@ -154,15 +154,7 @@ if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    ran(code, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
     ids = [s.span_id.hex() for s in receiver.spans()]
     assert sorted(ids) == sorted(
         span_id(run_id, *which) for run_id in ("parent", "child") for which in ((0,), (1, "model"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from servers.otlp import Receiver, attributes
+from tracing.conftest import ran
 
 from agentor import Agentor, FileStore, MemoryStore, SQLiteStore, ToolContext
 from agentor.engine.events import Event
@@ -255,11 +255,7 @@ if pid == 0:
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 """
-    env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env=env, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    ran(code, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
     store = FileStore(tmp_path)
     assert sent(receiver) == sorted(i for run in ("before", "child", "parent") for i in ids_of(store, run))
 
