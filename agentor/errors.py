@@ -302,6 +302,18 @@ class UnknownTarget(AgentorError, ValueError):
         return f"there is no exporter {self.name!r}; installed are: {', '.join(self.known)}"
 
 
+class UnusableTarget(AgentorError, ValueError):
+    """A place for traces is set up in a way that it cannot work with."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        kind = "CELESTO_*" if self.name == "celesto" else "OTEL_*"
+        return f"traces cannot go to {self.name!r}: {self.reason}; look at the {kind} variables"
+
+
 class MissingKey(AgentorError, ValueError):
     """A service was asked for, and its key is not set."""
 

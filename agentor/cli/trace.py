@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
@@ -98,6 +99,7 @@ def export(
             typer.echo(f"agentor: {error}", err=True)
             continue
         sent += outcome.sent
+        failed += bool(outcome.refused)
         if run_id is not None or outcome.sent:
             _say(outcome, as_json, quiet=to == "json")
     if run_id is None and not sent and not failed:
@@ -120,6 +122,10 @@ def _say(outcome: Any, as_json: bool, *, quiet: bool) -> None:
     console.print(f"[green]✓[/green] {outcome.run_id}: {spans} to {outcome.address}{before}")
     for trace_id in outcome.trace_ids:
         console.print(f"  trace {trace_id}")
+    if outcome.refused:
+        console.print(
+            f"  [red]{len(outcome.refused)} refused[/red]: it takes others, but not {_few(outcome.refused)}"
+        )
     if outcome.unfinished:
         console.print("  [yellow]a worker has the run[/yellow]: its last segment's span comes when it ends")
     if outcome.sent and outcome.late_s > LATE_S:
@@ -128,6 +134,11 @@ def _say(outcome: Any, as_json: bool, *, quiet: bool) -> None:
             f"  [yellow]it ended {hours:.0f} h ago[/yellow]: some backends refuse spans that old and say "
             "nothing; --shift-to-now moves the times"
         )
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def _quiet_since(store: Store, age_s: float) -> list[str]:

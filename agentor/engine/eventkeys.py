@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any  # a field's default is of any type
 
@@ -44,3 +45,19 @@ def _default(item: Field[Any]) -> Any:
     if item.default_factory is not MISSING:
         return item.default_factory()
     return item.default
+
+
+def time_in(extra: Mapping[str, Any], key: str) -> float | None:
+    """A time that a log of agentor 0.1 gives; None where it gives none."""
+    value = extra.get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def check_messages(kind: str, said: object) -> None:
+    """That these are messages.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
+        raise ValueError(f"{kind}: 'messages' must be a list of objects")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar  # Any: events carry provider JSON
 
 from agentor.engine import strictjson
-from agentor.engine.eventkeys import readable_keys, written_keys
+from agentor.engine.eventkeys import check_messages, readable_keys, time_in, written_keys
 from agentor.engine.messages import Message, Usage, block_text, parsed_arguments
 
 FORMAT = 1  # log version, in the first record; a higher one is refused
@@ -34,15 +34,16 @@ class Event:
     @property
     def started_at(self) -> float | None:
         """When the work that this event describes began, in epoch seconds."""
-        if "started_at" in self.extra:  # logs of agentor 0.1
-            return float(self.extra["started_at"])
+        if (noted := time_in(self.extra, "started_at")) is not None:  # logs of agentor 0.1
+            return noted
         elapsed = getattr(self, "elapsed", None)
         return self.at if elapsed is None or self.at is None else round(self.at - elapsed, 3)
 
     @property
     def ended_at(self) -> float | None:
         """When that work ended, in epoch seconds."""
-        return float(self.extra["ended_at"]) if "ended_at" in self.extra else self.at
+        noted = time_in(self.extra, "ended_at")
+        return self.at if noted is None else noted
 
     def to_dict(self) -> dict[str, Any]:
         """The record's keys: those that are set and not at their default."""
@@ -90,6 +91,8 @@ class Event:
             known[name] = value
         if extra:
             known["extra"] = extra
+        if cls in (RunStart, Generation):
+            check_messages(kind, known.get("messages") or extra.get("messages") or [])
         if isinstance(known.get("usage"), dict):
             known["usage"] = _read_usage(known, extra)
         try:

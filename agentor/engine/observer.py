@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeVar, runtime_checkable
 
 from agentor.engine.events import Event, RunStart
@@ -110,11 +110,12 @@ class Watch:
         try:
             return function(*args)
         except Exception as error:  # whoever watches a run must not be able to break it
-            warnings.warn(
-                f"run {self._run_id!r}: an observer failed and is left out from here on: {error!r}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            with suppress(RuntimeWarning):  # also where warnings are errors
+                warnings.warn(
+                    f"run {self._run_id!r}: an observer failed and is left out from here on: {error!r}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
             return None
 
 

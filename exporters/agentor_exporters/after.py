@@ -28,6 +28,7 @@ from agentor_exporters.tracer import SpanTracer
 
 LATE_S = 3600.0  # Dynatrace refuses spans that ended an hour ago; others take six hours, or a day
 AWAY_S = 3.0  # an exporter that takes so long to fail has tried again itself, and found nobody
+MAX_IN_DOUBT = 3  # spans refused one after the other: then it is the place that fails
 IDLE_S = 600.0  # a run without a lease to ask for, and without news for so long, counts as dead
 
 
@@ -38,6 +39,7 @@ class Export:
     Attributes:
         trace_ids: The traces that the run is in; nearly always one.
         sent, skipped: Spans sent now, and spans that the cursor says are there already.
+        refused: Ids of spans that the place does not want, though it takes others; each export tries again.
         unfinished: True if a worker has the run: the span of its last segment is not sent yet.
         late_s: How long ago the last span that was sent had ended; some backends refuse late spans.
     """
@@ -47,6 +49,7 @@ class Export:
     trace_ids: tuple[str, ...]
     sent: int
     skipped: int
+    refused: tuple[str, ...]
     unfinished: bool
     late_s: float
 
@@ -91,7 +94,7 @@ async def aexport_run(
     events, _ = await access.load(run_id)
     if not events:
         raise RunNotFound(run_id, access.where)
-    spans, unfinished = await _spans(access, run_id, events, dead)
+    events, spans, unfinished = await _spans(access, run_id, events, dead)
     if sampled_only and spans and not spans[0].context.sampled:
         spans = []
     goal = _goal(store, run_id, to, content, redact, cursors)
@@ -103,7 +106,7 @@ async def aexport_run(
     if shift_to_now:
         records = [_marked(record, spans) for record in records]
     try:
-        await in_thread(_send, goal, records, run_id, began(events), progress)
+        refused = await in_thread(_send, goal, records, run_id, began(events), progress)
     finally:
         if goal.is_ours:
             goal.target.close(2.0)
@@ -112,8 +115,9 @@ async def aexport_run(
         run_id=run_id,
         address=goal.target.address,
         trace_ids=tuple(dict.fromkeys(span.context.trace_id for span in spans)),
-        sent=len(records),
+        sent=len(records) - len(refused),
         skipped=skipped,
+        refused=tuple(refused),
         unfinished=unfinished,
         late_s=max(0.0, time.time() - ended),
     )
@@ -151,28 +155,37 @@ def export_run(
 
 
 async def _spans(
-    access: Access, run_id: str, events: Sequence[Event], dead: bool | None
-) -> tuple[list[Span], bool]:
-    """The run's spans, and whether it goes on."""
+    access: Access, run_id: str, events: list[Event], dead: bool | None
+) -> tuple[list[Event], list[Span], bool]:
+    """The run's events and spans, and whether it goes on."""
     projector, spans = projected(run_id, events)
     left = projector.close()
     if not left:
-        return spans, False
+        return events, spans, False
     if dead is None:
-        dead = await _is_dead(access, run_id, events[-1])
-    return ([*spans, *left], False) if dead else (spans, True)
+        latest = await _of_dead(access, run_id, events)
+        dead = latest is not None
+        if latest is not None and len(latest) > len(events):  # a worker ended it in the meantime
+            events = latest
+            projector, spans = projected(run_id, events)
+            left = projector.close()
+    return (events, [*spans, *left], False) if dead else (events, spans, True)
 
 
-async def _is_dead(access: Access, run_id: str, last: Event) -> bool:
+async def _of_dead(access: Access, run_id: str, events: list[Event]) -> list[Event] | None:
+    """The log of a run that nobody works on; None if somebody does."""
     if not callable(getattr(access.store, "lease", None)):
-        return time.time() - (last.at or 0.0) > IDLE_S
+        return events if time.time() - (events[-1].at or 0.0) > IDLE_S else None
     try:
         lease = await access.lease(run_id, "trace export")
     except RunBusy:
-        return False
-    if lease is not None:
+        return None
+    if lease is None:
+        return events
+    try:
+        return (await access.load(run_id))[0]
+    finally:
         await access.call(lease.release)
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,30 +227,45 @@ def _send(
     run_id: str,
     began_at: float | None,
     progress: Callable[[int, int], None] | None,
-) -> None:
-    target, cursor = goal.target, goal.cursor
+) -> list[str]:
+    """Deliver in order; gives the ids of the spans that the place takes others instead of."""
+    target, refused = goal.target, list[str]()
     at, most = 0, BATCH_SPANS
+    in_doubt: list[tuple[Record, str]] = []  # refused one by one, with the reason: the next ones tell
     while at < len(records):
         batch = records[at : at + batch_of((record.size_bytes for record in records[at:]), most)]
         began = time.monotonic()
-        with heard() as said:
-            try:
-                taken = target.export(batch)
-            except Exception as error:  # a target may raise anything
-                taken = False
-                said.append(f"{type(error).__name__}: {error}")
-        if not taken:
-            reason = said[0] if said else "it answered with an error, or not at all"
-            away = time.monotonic() - began > AWAY_S
-            if len(batch) > 1 and not away:  # too large for it, or one of them is not to its liking
-                most = len(batch) // 2 if at else 1
-                continue
-            raise ExportFailed(run_id, target.address, at, len(records), reason)
-        at += len(batch)
-        most = min(most * 2, BATCH_SPANS)
-        cursor.write(began_at, batch[-1].span.number + 1)
-        if progress is not None:
-            progress(at, len(records))
+        taken, reason = _taken(target, batch)
+        if taken:
+            at, most = at + len(batch), min(most * 2, BATCH_SPANS)
+            refused += [record.span.context.span_id for record, _ in in_doubt]
+            in_doubt = []
+            if not refused:  # else the next export is to try those again
+                goal.cursor.write(began_at, batch[-1].span.number + 1)
+            if progress is not None:
+                progress(at, len(records))
+            continue
+        away = time.monotonic() - began > AWAY_S
+        if len(batch) > 1 and not away:  # too large for it, or one of them is not to its liking
+            most = len(batch) // 2 if at else 1
+            continue
+        in_doubt.append((batch[0], reason))
+        if away or len(in_doubt) > MAX_IN_DOUBT or at + 1 == len(records):
+            done = at + 1 - len(in_doubt) - len(refused)
+            raise ExportFailed(run_id, target.address, done, len(records), in_doubt[0][1])
+        at += 1
+    return refused
+
+
+def _taken(target: Target, batch: Sequence[Record]) -> tuple[bool, str]:
+    """Whether a batch arrived, and else why not."""
+    with heard() as said:
+        try:
+            taken = target.export(batch)
+        except Exception as error:  # a target may raise anything
+            taken = False
+            said.append(f"{type(error).__name__}: {error}")
+    return taken, said[0] if said else "it answered with an error, or not at all"
 
 
 def _shifted(spans: Sequence[Span], by_s: float) -> list[Span]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal  # Any: content is provider JSON
 
 from agentor.engine import strictjson
-from agentor.engine.events import Event, Fork, RunStart
+from agentor.engine.events import Event, Fork, Generation, RunEnd, RunStart, ToolResult
 from agentor.engine.messages import Message
 from agentor.engine.spans import AgentSpan, ModelSpan, Span, ToolSpan
 from agentor.engine.trace import INTERRUPTED
@@ -28,6 +30,7 @@ from agentor_exporters.content import (
 )
 from agentor_exporters.redaction import Redact, Redaction
 
+log = logging.getLogger("agentor.tracing")
 Content = Literal["none", "delta", "full"]
 Value = str | int | float | bool | tuple[str, ...]
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -105,6 +108,16 @@ class Encoder:
 
     def record(self, span: Span) -> Record:
         """What is sent of a span."""
+        try:
+            record = self._record(span)
+        except Exception as error:  # a log of another's making, with what no message can be
+            log.warning("run %r: a span goes without content (%s)", span.run_id, type(error).__name__)
+            silent = copy.copy(self)
+            silent.content = "none"
+            record = silent._record(span)
+        return replace(record, span=_bare(record.span))
+
+    def _record(self, span: Span) -> Record:
         if isinstance(span, AgentSpan):
             record = self._agent(span)
         elif isinstance(span, ModelSpan):
@@ -270,7 +283,7 @@ class Encoder:
             known["openinference.span.kind"] = kinds[str(known[semconv.OPERATION])]
             known["session.id"] = span.conversation
         attributes = {
-            key: clean(value) if isinstance(value, str) else value
+            key: _sendable(value)
             for key, value in sorted(known.items(), key=_importance)
             if value is not None
         }
@@ -287,6 +300,28 @@ class Encoder:
         return replace(record, content={**record.content, **extra}, attributes={**record.attributes, **kinds})
 
 
+def _bare(span: Span) -> Span:
+    """The span without what was said: a record may wait for long, and no conversation with it."""
+    if isinstance(span, AgentSpan):
+        start, end = span.start, span.end
+        if isinstance(start, RunStart):
+            start = replace(start, messages=[], system=None, fingerprint=None)
+        if isinstance(end, RunEnd):
+            end = replace(end, text=None, error=None)
+        return replace(span, start=start, end=end, error=None)
+    if isinstance(span, ModelSpan):
+        made = span.generation
+        if made is not None:
+            made = Generation(seq=made.seq, at=made.at, turn=made.turn, model=made.model, usage=made.usage)
+        return replace(span, generation=made, retries=(), new=(), shown={}, params=None, error=None)
+    assert isinstance(span, ToolSpan)
+    call = replace(span.call, arguments=None, edited_args=None)
+    result = span.result
+    if result is not None:
+        result = ToolResult(seq=result.seq, at=result.at, name=result.name, call_id=result.call_id)
+    return replace(span, call=call, result=result, error=None)
+
+
 def dialects_of_environment() -> tuple[str, ...]:
     """The dialects that the variables ask for."""
     listed = [name.strip() for name in os.environ.get("AGENTOR_TRACE_DIALECTS", "").split(",")]
@@ -299,6 +334,13 @@ def content_of_environment() -> Content:
     """ "delta" where the standard variable asks for content on spans, in its new words or the old ones."""
     value = os.environ.get(_CAPTURE, "").strip().lower()
     return "delta" if value in ("span_only", "span_and_event", "true", "1") else "none"
+
+
+def _sendable(value: Any) -> Any:
+    """A value that OTLP has: valid UTF-8, and integers of 64 bits."""
+    if isinstance(value, str):
+        return clean(value)
+    return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
 def _common(span: Span, operation: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class CelestoTarget:
         base = os.environ.get("CELESTO_BASE_URL") or DEFAULT_URL
         self._endpoint = endpoint or f"{base.rstrip('/')}/traces/ingest"
         parts = urlsplit(self._endpoint)
-        self.address = f"celesto {parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self.address = f"celesto {parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
         self.identity = f"{self.address} {hashlib.sha256(key.encode()).hexdigest()}"
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         self._timeout_s = timeout_s

@@ -12,6 +12,7 @@ from agentor.engine.messages import Message, parsed_arguments
 MAX_PART_BYTES = 32 * 1024  # of one text, argument or result
 MAX_ATTRIBUTE_BYTES = 256 * 1024
 SHORT = 256  # bytes of arguments that are shown a second time, beside their result
+_SHORTEST = 64  # bytes that a text is cut to, before whole items are left out
 _NOTE_BYTES = 60  # of the note that says how much was cut
 _FINISH = {
     "tool_calls": "tool_call",
@@ -151,12 +152,14 @@ class Fitted:
         if size <= min(self._limit, MAX_PART_BYTES):
             return text
         keep = MAX_PART_BYTES
+        if len(_dumps(_cut(value, _SHORTEST)).encode()) > self._limit:
+            keep = _SHORTEST  # so many texts that not even short ones find room
         while True:
             fitted = _dumps(_cut(value, keep))
             if len(fitted.encode()) <= self._limit:
                 self.cut = self.cut or fitted != text
                 return fitted
-            if keep > 64:
+            if keep > _SHORTEST:
                 keep //= 2
             elif isinstance(value, list) and len(value) > 1:
                 value = value[len(value) // 2 :]

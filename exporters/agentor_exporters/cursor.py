@@ -55,7 +55,7 @@ class Cursor:
             os.replace(temporary, self.path)
 
     def _load(self, began: float | None) -> dict[str, int]:
-        if self.path is None:
+        if self.path is None or not self.path.is_file():  # a pipe with its name would be waited for
             return {}
         try:
             stored = strictjson.loads(self.path.read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import cast
 
+from agentor.errors import AgentorError, UnusableTarget
 from agentor_exporters.attributes import Content, Encoder
 from agentor_exporters.redaction import Redact
 from agentor_exporters.target import Plain, Target
@@ -33,8 +34,19 @@ def tracer(name: str) -> SpanTracer:
 def target(name: str) -> Target:
     """The target of this name: "otlp", "celesto", "json", an exporter of OpenTelemetry, or another package's.
 
-    Raises: as `tracer`.
+    Raises:
+        UnusableTarget: it is set up wrongly, as by a variable that is no address.
+        Others as `tracer`.
     """
+    try:
+        return _target(name)
+    except AgentorError:
+        raise
+    except ValueError as error:
+        raise UnusableTarget(name, str(error)) from error
+
+
+def _target(name: str) -> Target:
     if name == "celesto":
         from agentor_exporters.celesto import CelestoTarget
 

@@ -22,8 +22,11 @@ CLOSE_S = 2.0  # that closing may take
 EXIT_S = 1.2  # of a process that ends: the interpreter takes its own time besides
 LINGER_S = 1.0  # that events are gathered before they are sent
 BATCH_SPANS, BATCH_BYTES = 512, 1024 * 1024  # a batch: backends take 2 to 4 MiB
-MAX_EVENTS, MAX_SPANS, MAX_BYTES = 50_000, 20_000, 64 * 1024 * 1024  # that wait
+MAX_EVENTS, MAX_SPANS = 50_000, 20_000  # that wait
+MAX_BYTES = 64 * 1024 * 1024  # of events that wait, and of spans that do
 MAX_WAIT_S = 30.0  # between two attempts
+_OBJECT_BYTES = 200
+_HEAVY = {"text", "reasoning", "calls", "rest", "messages", "system", "edited_args", "result", "error"}
 ATTEMPTS = 5  # at one span, before it is asked whether the target would take the next one
 
 log = logging.getLogger("agentor.tracing")
@@ -60,9 +63,13 @@ class Pipeline:
         self._closing = False
         self._reset()
         _alive.add(self)
+        # Exit runs backwards: behind each pipeline that is made, so before the providers that were there.
+        atexit.unregister(close_all)
+        atexit.register(close_all)
 
     def _reset(self) -> None:
-        self._inbox: deque[tuple[Source, Event]] = deque()
+        self._inbox: deque[tuple[Source, Event, int]] = deque()
+        self._inbox_bytes, self._count_lock = 0, threading.Lock()
         self._backlog: deque[tuple[Source, Record]] = deque()
         self._bytes = 0
         self._most = BATCH_SPANS  # of one batch: what the target takes
@@ -77,10 +84,13 @@ class Pipeline:
 
     def put(self, source: Source, event: Event) -> None:
         """Take an event; returns at once."""
-        if self._closing or len(self._inbox) >= MAX_EVENTS:
+        if self._closing or len(self._inbox) >= MAX_EVENTS or self._inbox_bytes >= MAX_BYTES:
             source.lose()
             return
-        self._inbox.append((source, event))
+        size = size_of(event)
+        with self._count_lock:
+            self._inbox_bytes += size
+        self._inbox.append((source, event, size))
         if self._thread is None:
             self._start()
         if not self._wake.is_set():
@@ -153,17 +163,19 @@ class Pipeline:
                 break
         try:
             self._target.close(CLOSE_S)
-        except Exception as error:  # a target may raise anything
+        except BaseException as error:  # a target may raise anything
             log.debug("%s: %r", self._target.address, error)
 
     def _read(self) -> None:
         while self._inbox:
-            source, event = self._inbox.popleft()
+            source, event, size = self._inbox.popleft()
+            with self._count_lock:
+                self._inbox_bytes -= size
             if source.lost:
                 continue
             try:
                 records = source.records(event)
-            except Exception as error:  # a log that cannot be shown must not end the thread
+            except BaseException as error:  # nor must a redactor's SystemExit end the thread
                 source.lose()
                 log.warning("a run's trace cannot be shown: %r; its log is whole", error)
                 continue
@@ -251,7 +263,7 @@ class Pipeline:
     def _delivered(self, batch: list[tuple[Source, Record]]) -> bool:
         try:
             return self._target.export([record for _, record in batch])
-        except Exception as error:  # a target may raise anything
+        except BaseException as error:  # a target may raise anything, and its thread serves others too
             log.debug("%s: %r", self._target.address, error)
             return False
 
@@ -265,6 +277,18 @@ def batch_of(sizes: Iterable[int], most: int) -> int:
             break
         count += 1
     return count
+
+
+def size_of(value: object) -> int:
+    """About how many bytes an event, or JSON, takes in memory: all of its texts."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Event):
+        heavy = (name for name in type(value).__slots__ if name in _HEAVY)  # fields, and no properties
+        return _OBJECT_BYTES + sum(size_of(getattr(value, name)) for name in heavy)
+    if isinstance(value, dict):
+        return _OBJECT_BYTES + sum(map(size_of, value.values()))
+    return _OBJECT_BYTES + sum(map(size_of, value)) if isinstance(value, list | tuple) else 8
 
 
 def close_all(timeout_s: float = EXIT_S) -> None:
@@ -282,5 +306,4 @@ def _forget_all() -> None:
         pipeline.forget()
 
 
-atexit.register(close_all)
 os.register_at_fork(after_in_child=_forget_all)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any  # content is provider JSON
 
@@ -10,6 +12,7 @@ from agentor.engine.events import Event, ToolCall, ToolResult
 from agentor.engine.messages import Message, raw_calls
 from agentor_exporters.content import parsed
 
+log = logging.getLogger("agentor.tracing")
 Redact = Callable[[str, Any, Event], Any]
 LEFT_OUT = "[left out]"  # in place of a piece of a message
 
@@ -19,11 +22,12 @@ class Redaction:
 
     Messages have OpenAI's chat shape, as in `result.messages`. Results and arguments inside of them are
     asked about one by one first, with an event that has the tool's name, so that a hook which knows
-    `tool_result` need not know messages. A hook that raises leaves the piece out.
+    `tool_result` need not know messages. It gets a copy, and may change it. A piece is left out where the
+    hook raises, or gives what is no JSON.
     """
 
     def __init__(self, redact: Redact | None) -> None:
-        self._redact = redact
+        self._redact, self._warned = redact, False
 
     @property
     def is_set(self) -> bool:
@@ -34,8 +38,12 @@ class Redaction:
         if self._redact is None or value is None:
             return value
         try:
-            return self._redact(kind, value, event)
-        except Exception:  # the user's own: what it did not clear is not sent
+            allowed = self._redact(kind, copy.deepcopy(value), event)  # the value is the live conversation's
+            return allowed if allowed is None else strictjson.loads(strictjson.dumps(allowed))
+        except BaseException as error:  # the user's own: what it did not clear is not sent
+            if not self._warned:  # by its kind alone: the text may quote what must not be seen
+                log.warning("redact failed on %s (%s): such pieces are left out", kind, type(error).__name__)
+            self._warned = True
             return None
 
     def messages(
@@ -58,7 +66,7 @@ class Redaction:
         allowed = self.piece(kind, [self._inside(message, names) for message in said], event)
         if not isinstance(allowed, list):
             return []
-        return [message for message in allowed if isinstance(message, dict)]
+        return [message for message in allowed if _is_message(message)]
 
     def _inside(self, message: Message, names: Mapping[str, str]) -> Message:
         """A message whose results and arguments were asked about."""
@@ -81,3 +89,14 @@ class Redaction:
         else:
             function["arguments"] = value if isinstance(value, str) else strictjson.dumps(value)
         return {**call, "function": function}
+
+
+def _is_message(value: Any) -> bool:
+    """Whether something that a hook gave has a message's shape."""
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str | list | None):
+        return False
+    calls = value.get("tool_calls")
+    return calls is None or (
+        isinstance(calls, list)
+        and all(isinstance(c, dict) and isinstance(c.get("function"), dict | None) for c in calls)
+    )

@@ -16,10 +16,10 @@ from agentor.engine.trace import projected
 from agentor_exporters.attributes import Encoder, Record
 from agentor_exporters.cursor import Cursor, began, cursor_of
 from agentor_exporters.handover import Handover
-from agentor_exporters.pipeline import CLOSE_S, LINGER_S, Pipeline
+from agentor_exporters.pipeline import BATCH_BYTES, CLOSE_S, LINGER_S, Pipeline
 from agentor_exporters.target import Target
 
-_HELD = 1000  # spans of a segment that wait for its end
+_HELD_BYTES = BATCH_BYTES  # of a segment's spans that wait for its end: one request
 
 
 class SpanTracer:
@@ -109,6 +109,7 @@ class LiveSegment:
         self._new = not events
         self._cursor = tracer.cursor(run_id, store)
         self._next: int | None = None  # number of the next span to hand on; None until it is looked up
+        self._held_bytes = 0
         self._held: list[Record] = []  # until the segment is over, for a target that wants it whole
         self.traceparent, self._context = self._place(events, start)
         self._sampled = self._context.sampled
@@ -159,8 +160,13 @@ class LiveSegment:
         due = [span for span in spans if span.number >= (self._next or 0)]
         if due:
             self._next = due[-1].number + 1
-            self._tracer.handover.handed(self._run_id, due[0].number, self._next)
+            self._tracer.handover.handed(self._key, due[0].number, self._next)
         return self._whole([self._tracer.encoder.record(self._named(span)) for span in due])
+
+    @property
+    def _key(self) -> tuple[Path | None, float | None, str]:
+        """This run among all of this process: an id may be used again, elsewhere or later."""
+        return self._cursor.path, self._began, self._run_id
 
     def _named(self, span: Span) -> Span:
         nameless = self._nameless and span.conversation == self._run_id
@@ -171,14 +177,16 @@ class LiveSegment:
         if not self._tracer.target.whole_segments:
             return made
         self._held += made
-        if len(self._held) < _HELD and not any(isinstance(record.span, AgentSpan) for record in made):
+        self._held_bytes += sum(record.size_bytes for record in made)
+        over = any(isinstance(record.span, AgentSpan) for record in made)
+        if not over and self._held_bytes < _HELD_BYTES:
             return []
-        made, self._held = self._held, []
+        made, self._held, self._held_bytes = self._held, [], 0
         return made
 
     def _due(self) -> int:
         """The first span that nobody has: earlier processes may have died before they sent theirs."""
-        handed = self._tracer.handover.next_of(self._run_id)
+        handed = self._tracer.handover.next_of(self._key)
         if self._cursor.path is None:
             return max(self._sent_before, handed)
         return max(self._cursor.read(self._began), handed)
@@ -188,11 +196,11 @@ class LiveSegment:
         if record is None:
             self.lost = True
         number = self._projector.spans if record is None else record.span.number
-        self._tracer.handover.dropped(self._run_id, number)
+        self._tracer.handover.dropped(self._key, number)
 
     def delivered(self, record: Record) -> None:
         """The target has this record and those before, but for what was dropped."""
-        upto = self._tracer.handover.complete(self._run_id, record.span.number + 1)
+        upto = self._tracer.handover.complete(self._key, record.span.number + 1)
         self._cursor.write(self._began, upto)
 
 
