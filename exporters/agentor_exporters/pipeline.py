@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
-from agentor.engine.events import Event
+from agentor.engine.events import Context, Event, Generation, RunEnd, RunStart, ToolCall, ToolResult
 from agentor_exporters.attributes import Record
 from agentor_exporters.target import Target
 
@@ -26,7 +26,14 @@ MAX_EVENTS, MAX_SPANS = 50_000, 20_000  # that wait
 MAX_BYTES = 64 * 1024 * 1024  # of events that wait, and of spans that do
 MAX_WAIT_S = 30.0  # between two attempts
 _OBJECT_BYTES = 200
-_HEAVY = {"text", "reasoning", "calls", "rest", "messages", "system", "edited_args", "result", "error"}
+_HEAVY: dict[type[Event], tuple[str, ...]] = {  # fields that may be large
+    RunStart: ("system", "messages"),
+    Generation: ("text", "reasoning", "calls", "rest"),
+    ToolCall: ("edited_args",),
+    ToolResult: ("result", "error"),
+    Context: ("messages",),
+    RunEnd: ("text",),
+}
 ATTEMPTS = 5  # at one span, before it is asked whether the target would take the next one
 
 log = logging.getLogger("agentor.tracing")
@@ -69,7 +76,9 @@ class Pipeline:
 
     def _reset(self) -> None:
         self._inbox: deque[tuple[Source, Event, int]] = deque()
-        self._inbox_bytes, self._count_lock = 0, threading.Lock()
+        self._inbox_bytes = (
+            0  # without a lock, which would cost more than the rest: right at each empty inbox
+        )
         self._backlog: deque[tuple[Source, Record]] = deque()
         self._bytes = 0
         self._most = BATCH_SPANS  # of one batch: what the target takes
@@ -88,8 +97,7 @@ class Pipeline:
             source.lose()
             return
         size = size_of(event)
-        with self._count_lock:
-            self._inbox_bytes += size
+        self._inbox_bytes += size
         self._inbox.append((source, event, size))
         if self._thread is None:
             self._start()
@@ -169,8 +177,7 @@ class Pipeline:
     def _read(self) -> None:
         while self._inbox:
             source, event, size = self._inbox.popleft()
-            with self._count_lock:
-                self._inbox_bytes -= size
+            self._inbox_bytes = self._inbox_bytes - size if self._inbox else 0
             if source.lost:
                 continue
             try:
@@ -279,16 +286,22 @@ def batch_of(sizes: Iterable[int], most: int) -> int:
     return count
 
 
-def size_of(value: object) -> int:
-    """About how many bytes an event, or JSON, takes in memory: all of its texts."""
+def size_of(event: Event) -> int:
+    """About how many bytes an event takes in memory."""
+    size = _OBJECT_BYTES
+    for name in _HEAVY.get(type(event), ()):
+        value = getattr(event, name)
+        if value is not None:
+            size += len(value) if isinstance(value, str) else _size_of(value)
+    return size
+
+
+def _size_of(value: object) -> int:
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, Event):
-        heavy = (name for name in type(value).__slots__ if name in _HEAVY)  # fields, and no properties
-        return _OBJECT_BYTES + sum(size_of(getattr(value, name)) for name in heavy)
     if isinstance(value, dict):
-        return _OBJECT_BYTES + sum(map(size_of, value.values()))
-    return _OBJECT_BYTES + sum(map(size_of, value)) if isinstance(value, list | tuple) else 8
+        return _OBJECT_BYTES + sum(map(_size_of, value.values()))
+    return _OBJECT_BYTES + sum(map(_size_of, value)) if isinstance(value, list) else 8
 
 
 def close_all(timeout_s: float = EXIT_S) -> None:
