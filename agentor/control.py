@@ -64,6 +64,30 @@ class Control:
         check_types(decisions)
         return await self._runs.decide(run_id, decisions, wait_s)
 
+    async def acancel(self, run_id: str, reason: str = "cancelled", *, wait_s: float = 10.0) -> str:
+        """Stop a run, whichever process works on it; it can be resumed.
+
+        Its worker hears of it within a second, also in the middle of an answer: it cancels tools that are
+        async, waits up to 5 s for the others, and closes the calls that are open with a note to the model.
+        Calls that started, of tools with `on_crash="ask"` or `"retry"` or a `reconcile`, stay in doubt.
+
+        Args:
+            reason: For the log, and the result's `error`.
+            wait_s: Seconds to wait until it has stopped; it is asked to in any case.
+
+        Returns: The run's status: `cancelled`; or how it ended if that came first; or `running`, if its
+            worker has not stopped yet.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog, StoreError: as named.
+            TypeError: another process has it, and the store has no way to tell it.
+        """
+        return await self._runs.cancel(run_id, reason, wait_s)
+
+    def cancel(self, run_id: str, reason: str = "cancelled", *, wait_s: float = 10.0) -> str:
+        """`acancel` for callers that are not async."""
+        return background.run(self.acancel(run_id, reason, wait_s=wait_s), method="cancel")
+
     def decide(self, run_id: str, decisions: Mapping[str, Decision], *, wait_s: float = 5.0) -> list[Pending]:
         """`adecide` for callers that are not async."""
         return background.run(self.adecide(run_id, decisions, wait_s=wait_s), method="decide")

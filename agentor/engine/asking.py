@@ -12,10 +12,11 @@ from agentor.engine.calls import name_of
 from agentor.engine.compaction import compacted
 from agentor.engine.events import Context, Event, Generation, Retry, TextDelta
 from agentor.engine.messages import split_message
-from agentor.engine.models import Model, ModelResponse
+from agentor.engine.models import Model, ModelResponse, StreamChunk
 from agentor.engine.policy import retry_wait_s
 from agentor.engine.recording import Recording
 from agentor.engine.spans import MODEL
+from agentor.engine.words import CANCELLED
 from agentor.errors import ModelError, as_model_error
 
 
@@ -29,6 +30,7 @@ class Asking:
 
     def __init__(self, log: Recording, stream: Callable[[Event], None] | None) -> None:
         self._log, self._stream = log, stream
+        self._heard: list[StreamChunk] = []  # of the answer that is on its way
         self._params: dict[str, Any] | None = None  # those of the last generation, as they were
 
     async def generate(self, turn: int) -> None:
@@ -103,11 +105,13 @@ class Asking:
         if not self._log.transcript.streams:
             return await model.complete(messages, tools, self._log.spec.response_format), None
         first_s: float | None = None
+        self._heard = []
         chunks = model.stream(messages, tools, self._log.spec.response_format)
         try:
             async for chunk in chunks:
                 if first_s is None:
                     first_s = round(time.perf_counter() - started, 4)
+                self._heard.append(chunk)
                 if self._stream is not None and (chunk.text or chunk.reasoning):
                     run_id, text = self._log.journal.shown_id, chunk.text
                     self._stream(TextDelta(turn=turn, text=text, reasoning=chunk.reasoning, run_id=run_id))
@@ -156,13 +160,18 @@ class Asking:
         self._log.end("failed", error=str(failure), error_type=failure.error_type)
 
     def _record_cancelled(self, turn: int, model: Model, took_s: float) -> None:
-        """The call was on its way: its tokens may be paid for, and nobody knows how many."""
+        """The call was on its way: its tokens may be paid for, and nobody knows how many.
+
+        What a reader of the stream has seen of the answer is kept; it is no part of the conversation.
+        """
         self._log.record(
             Generation(
                 turn=turn,
                 model=name_of(model),
+                text="".join(chunk.text or "" for chunk in self._heard) or None,
+                reasoning="".join(chunk.reasoning or "" for chunk in self._heard) or None,
                 error="the model call was cancelled",
-                error_type="cancelled",
+                error_type=CANCELLED,
                 elapsed=round(took_s, 4),
             )
         )

@@ -15,6 +15,7 @@ from agentor.engine.messages import digest
 from agentor.engine.models import Model
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import Happened, NotHappened
+from agentor.engine.words import DISABLED
 from agentor.errors import ToolArgumentError
 from agentor.tools import Tool, ToolContext, parse_arguments
 
@@ -57,6 +58,11 @@ class AgentSpec:
         place = models.index(model) + 1
         return models[place] if place < len(models) else None
 
+    def keeps_doubt(self, tool_name: str) -> bool:
+        """Whether a call that was cut off stays in doubt, also where its run is cancelled."""
+        tool = self.tools.get(tool_name)
+        return tool is None or tool.on_crash in ("ask", "retry") or tool.reconcile is not None
+
     def on_crash(self, tool_name: str) -> str:
         tool = self.tools.get(tool_name)
         return "rewind" if tool is None else tool.on_crash
@@ -89,7 +95,7 @@ def checked(c: OpenCall, spec: AgentSpec, disabled: frozenset[str]) -> tuple[Too
         raise Refused(result_event(c, error=text, error_type="unknown_tool"))
     if name in disabled:
         text = f"the tool {name!r} is switched off after repeated failures"
-        raise Refused(result_event(c, error=text, error_type="disabled"))
+        raise Refused(result_event(c, error=text, error_type=DISABLED))
     try:
         return tool, c.edited_args if c.edited_args is not None else parse_arguments(c.call.arguments)
     except ToolArgumentError as error:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar  # Any: events carry provider JSON
 from agentor.engine import strictjson
 from agentor.engine.eventkeys import check_messages, readable_keys, time_in, written_keys
 from agentor.engine.messages import Message, Usage, block_text, parsed_arguments
+from agentor.engine.words import INTERRUPTED
 
 FORMAT = 1  # log version, in the first record; a higher one is refused
 
@@ -89,8 +90,7 @@ class Event:
                 extra[key] = None  # a null that 0.1 or another writer put down
                 continue
             known[name] = value
-        if extra:
-            known["extra"] = extra
+        known |= {"extra": extra} if extra else {}
         if cls in (RunStart, Generation):
             check_messages(kind, known.get("messages") or extra.get("messages") or [])
         if isinstance(known.get("usage"), dict):
@@ -342,7 +342,9 @@ class Interrupted(Event):
 
     type: str = "interrupted"
     reason: str | None = None
+    status: str = INTERRUPTED  # or CANCELLED: somebody wanted it so
     in_doubt: list[str] = field(default_factory=list)  # call ids that started and have no result
+    abandoned: bool | None = None  # True: no worker had the run any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class Journal:
         redact: Callable[[Event], Event] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.run_id, self._hold = run_id, hold
+        self.run_id, self.hold = run_id, hold
         self.shown_id = None if hold is None else run_id  # without a store there is no run to name
         self.next_seq, self._strict = next_seq, strict
         self._clock = clock
@@ -48,7 +48,7 @@ class Journal:
     @property
     def durable(self) -> bool:
         """True if every event so far is acknowledged by the store."""
-        return self._hold is not None and not self._unsaved
+        return self.hold is not None and not self._unsaved
 
     def now(self) -> float:
         """Epoch seconds, by the clock that events are dated with."""
@@ -74,12 +74,12 @@ class Journal:
             StoreError: in strict mode for any failure; in both modes where another writer has the
                 run, or its log is damaged.
         """
-        if self._hold is None:
+        if self.hold is None:
             self._unsaved.clear()
         else:
             if self._unsaved:
-                await finish(self._save(self._hold))
-            await self._hold.assure()
+                await finish(self._save(self.hold))
+            await self.hold.assure()
         seen, self._unseen = self._unseen, []
         for event in seen:
             self.watch.tell(event)

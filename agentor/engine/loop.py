@@ -19,19 +19,15 @@ from agentor.engine.calls import (
     result_event,
     run_tool,
 )
+from agentor.engine.cancel import CancelWatch
 from agentor.engine.decisions import names_of
-from agentor.engine.events import (
-    Event,
-    Interrupted,
-    Rewind,
-    ToolCall,
-    ToolResult,
-)
+from agentor.engine.events import Event, Rewind, ToolCall, ToolResult
 from agentor.engine.journal import GRACE_S, Journal, finish
 from agentor.engine.opencalls import OpenCall
-from agentor.engine.policy import DENIED, INTERRUPTED, plan
+from agentor.engine.policy import plan
 from agentor.engine.recording import Recording
 from agentor.engine.transcript import Transcript
+from agentor.engine.words import CANCELLED, DENIED, INTERRUPTED
 from agentor.errors import StoreError
 from agentor.tools import Tool
 
@@ -62,17 +58,22 @@ class Session(Recording):
         Raises:
             StoreError: as `Journal.commit`.
         """
+        watch = CancelWatch(self.journal.hold)
         try:
-            while self.transcript.end is None:
-                await self._step()
-            await self.journal.commit()
+            async with watch:
+                while self.transcript.end is None:
+                    await self._step()
+                await self.journal.commit()
         except StoreError:
             # Nothing new starts; what is under way gets its chance to be saved after all.
             await finish(self._give_up())
             raise
+        except asyncio.CancelledError:
+            await finish(self._interrupt(watch.reason or CANCELLED, cancelled=True))
+            if not watch.heeded():
+                raise
         except BaseException as error:
-            reason = "cancelled" if isinstance(error, asyncio.CancelledError) else repr(error)
-            await finish(self._interrupt(reason))
+            await finish(self._interrupt(repr(error)))
             raise
 
     async def _step(self) -> None:
@@ -237,12 +238,11 @@ class Session(Recording):
         except StoreError:
             return  # the first failure is being raised, and says what to do
 
-    async def _interrupt(self, reason: str) -> None:
+    async def _interrupt(self, reason: str, *, cancelled: bool = False) -> None:
         for task, c in self._running.items():
             if self.spec.tools[c.call.name].is_async:  # a thread cannot be stopped, only waited for
                 task.cancel()
         await self._drain()
         if self.transcript.end is None:
-            started = [c.call.call_id for c in self.transcript.open_calls if c.attempt]
-            self.record(Interrupted(reason=reason, in_doubt=started))
+            self.cut_off(reason, cancelled=cancelled)
         await self._give_up()

@@ -14,10 +14,9 @@ from agentor.errors import ModelError
 MAX_STARTS = 5  # run_starts in a row that came to nothing; the run is poisoned then
 MAX_ATTEMPTS = 4  # of one model call
 MAX_WAIT_S = 600.0  # a provider that asks for more is not waited for
-INTERRUPTED = "interrupted"  # error_type of a note in place of a result
 OVERTAKEN = "This call was interrupted before it had a result: it may or may not have taken effect."
 NOT_RUN = "This call was not run: a new message came first."
-DENIED = "denied"  # error_type of a call that a person did not let run
+NOT_STARTED = "This call was not run: the run was cancelled first."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +151,24 @@ def is_approved(c: OpenCall, now: float) -> bool:
 def is_over(word: Approval, now: float) -> bool:
     """True for an approval whose time has run out."""
     return word.expires_at is not None and now >= word.expires_at
+
+
+def closed(
+    t: Transcript, keeps: Callable[[str], bool], on_crash: Callable[[str], str]
+) -> list[tuple[OpenCall, str]]:
+    """The open calls of a run that is cancelled, with the text that stands in place of a result.
+
+    Args:
+        keeps: Whether a started call of this tool stays in doubt, since a resume may find out, or may ask.
+        on_crash: The policy of a tool, by its name.
+    """
+    notes = []
+    for c in t.open_calls:
+        if not (c.attempt or c.in_doubt):
+            notes.append((c, NOT_STARTED))
+        elif not keeps(c.call.name):
+            notes.append((c, _note(c, on_crash(c.call.name))))
+    return notes
 
 
 def _may_rewind(t: Transcript, on_crash: Callable[[str], str]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from agentor.engine.calls import AgentSpec
-from agentor.engine.events import Event, RunEnd
+from agentor.engine.calls import AgentSpec, result_event
+from agentor.engine.events import Event, Interrupted, RunEnd
 from agentor.engine.journal import Journal
+from agentor.engine.policy import closed
 from agentor.engine.transcript import Transcript, advance
+from agentor.engine.words import CANCEL, CANCELLED, INTERRUPTED
 
 
 class Recording:
@@ -42,5 +44,25 @@ class Recording:
                 turns=t.turn,
                 error=error,
                 error_type=error_type,
+            )
+        )
+
+    def cut_off(self, reason: str, *, cancelled: bool = False, abandoned: bool = False) -> None:
+        """Record that the segment was cut off.
+
+        Args:
+            cancelled: Somebody wanted it so: the open calls are closed, but those that stay in doubt.
+            abandoned: No worker had the run any more.
+        """
+        started = [c.call.call_id for c in self.transcript.open_calls if c.attempt]
+        if cancelled:
+            for c, text in closed(self.transcript, self.spec.keeps_doubt, self.spec.on_crash):
+                self.record(result_event(c, error=text, error_type=INTERRUPTED, by=CANCEL))
+        self.record(
+            Interrupted(
+                reason=reason,
+                status=CANCELLED if cancelled else INTERRUPTED,
+                in_doubt=started,
+                abandoned=abandoned or None,
             )
         )

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any  # metadata is the user's JSON
 
 from agentor.engine.budget import over
-from agentor.engine.calls import AgentSpec, result_event
-from agentor.engine.decisions import Pending, approvals, pending
+from agentor.engine.calls import result_event
+from agentor.engine.decisions import approvals
 from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
 from agentor.engine.fingerprint import fingerprint_of, refuse_change, warn_of_change
 from agentor.engine.forkpoint import cut
-from agentor.engine.journal import Journal, finish
+from agentor.engine.journal import Journal
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message
 from agentor.engine.observer import Watch
-from agentor.engine.policy import INTERRUPTED, MAX_STARTS, NOT_RUN, OVERTAKEN, Decision, is_over
+from agentor.engine.policy import MAX_STARTS, NOT_RUN, OVERTAKEN, is_over
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.start import Start, new_run_id
-from agentor.engine.store.access import Access
-from agentor.engine.store.base import Lease
-from agentor.engine.store.follow import follow
+from agentor.engine.steering import UNDER_WAY, WAITING, Steering
 from agentor.engine.store.hold import Hold
 from agentor.engine.store.names import check_run_id
-from agentor.engine.transcript import Transcript, advance, fold, hydrate_next
-from agentor.errors import RunBusy, RunExists, RunNotFound
+from agentor.engine.transcript import Transcript, fold
+from agentor.engine.words import INTERRUPTED
+from agentor.errors import RunExists
 
 # A resume returns the stored result of these; going on needs a new message or a fork.
 _FINAL = ("completed", "truncated", "filtered", "poisoned")
-_WAITING = ("paused", "in_doubt")
 
 
-class Runs:
-    """The runs of one agent in one store (or in none)."""
-
-    def __init__(self, spec: AgentSpec, access: Access | None, engine_version: str) -> None:
-        self._spec, self._access, self._version = spec, access, engine_version
+class Runs(Steering):
+    """The runs of one agent in one store (or in none): what works on them."""
 
     async def run(self, messages: list[Message], run_id: str | None, start: Start) -> RunResult:
         """A new run.
@@ -87,34 +81,6 @@ class Runs:
                 return self._stored(run_id, events, transcript)
             return await self._segment(hold, run_id, events, transcript, [], start, words=words)
 
-    async def unresolved(self, run_id: str) -> list[Pending]:
-        """The calls of a run that wait for a decision.
-
-        Raises:
-            RunNotFound, CorruptLog, UnsupportedLog: as named.
-        """
-        _, transcript = await self._load(run_id)
-        return pending(transcript)
-
-    async def decide(self, run_id: str, decisions: Mapping[str, Decision], wait_s: float) -> list[Pending]:
-        """Write decisions down, and run nothing; what still waits.
-
-        Raises:
-            RunNotFound, RunBusy, CorruptLog, UnsupportedLog, StoreError: as named.
-            DecisionRefused: one of them; then none is written.
-        """
-        events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
-        async with self._held(run_id, wait_s) as hold:
-            _, transcript = await self._latest(run_id, events, transcript)
-            words = approvals(run_id, transcript, decisions, time.time())
-            journal = Journal(
-                run_id, hold, next_seq=transcript.next_seq, strict=True, redact=self._spec.redact
-            )
-            for word in words:
-                transcript, _ = advance(transcript, journal.add(word))
-            await journal.commit()
-            return pending(transcript)
-
     async def follow_up(self, run_id: str, messages: list[Message], start: Start) -> RunResult:
         """A new message in a run whose last segment is over.
 
@@ -125,7 +91,7 @@ class Runs:
         events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
         async with self._held(run_id, start.wait_s) as hold:
             events, transcript = await self._latest(run_id, events, transcript)
-            if transcript.status in ("running", "interrupted", *_WAITING):
+            if transcript.status in UNDER_WAY:
                 raise ValueError(
                     f"run {run_id!r} is {transcript.status}; resume it to its end before a follow-up, "
                     "or fork it with the new message"
@@ -170,19 +136,6 @@ class Runs:
             except BaseException as error:
                 error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
                 raise
-
-    async def attach(self, run_id: str, from_seq: int) -> AsyncIterator[Event]:
-        """A run's events as its own process sees them, from a number on, until it has ended.
-
-        Raises:
-            RunNotFound, CorruptLog, UnsupportedLog: as named.
-        """
-        check_run_id(run_id)
-        transcript = Transcript()
-        async for event in follow(self._store(), run_id, 0):
-            transcript, seen = hydrate_next(run_id, transcript, event)
-            if transcript.next_seq > from_seq:
-                yield seen
 
     # --- one segment ----------------------------------------------------------------------------
 
@@ -301,7 +254,7 @@ class Runs:
         """True if a resume has nothing to do but to return what is stored."""
         if t.status in _FINAL:
             return True
-        if t.status in _WAITING:
+        if t.status in WAITING:
             now = time.time()
             decided = any(c.decision and not is_over(c.decision, now) for c in t.open_calls)
             return not start.decisions and not decided
@@ -315,64 +268,6 @@ class Runs:
 
     def _stored(self, run_id: str, events: list[Event], transcript: Transcript) -> RunResult:
         return result_of(run_id, events, transcript, parse_output=self._spec.parse_output)
-
-    def _store(self) -> Access:
-        if self._access is None:
-            raise ValueError("this needs a store; build the agent with store=FileStore('runs')")
-        return self._access
-
-    async def _load(self, run_id: str) -> tuple[list[Event], Transcript]:
-        check_run_id(run_id)
-        events, transcript = await self._store().load(run_id)
-        if not events:
-            raise RunNotFound(run_id, self._store().where)
-        return events, transcript
-
-    async def _latest(
-        self, run_id: str, events: list[Event], transcript: Transcript
-    ) -> tuple[list[Event], Transcript]:
-        """What was loaded before the lease was ours, or more, if somebody wrote in between."""
-        if await self._store().is_current(run_id, len(events)):
-            return events, transcript
-        return await self._load(run_id)
-
-    @asynccontextmanager
-    async def _held(self, run_id: str, wait_s: float = 0.0) -> AsyncIterator[Hold | None]:
-        """The run under this worker's lease; None without a store.
-
-        Raises:
-            RunBusy: another worker holds it, and has not given it back within `wait_s` seconds.
-            Fenced: the lease was lost on the way.
-        """
-        if self._access is None:
-            yield None
-            return
-        lease = await self._lease(self._access, run_id, wait_s)
-        hold = Hold(self._access, run_id, lease, strict=self._spec.strict)
-        try:
-            async with hold.kept():
-                yield hold
-        finally:
-            await finish(hold.release())
-
-    async def _lease(self, access: Access, run_id: str, wait_s: float) -> Lease | None:
-        until, pause_s = time.monotonic() + wait_s, 0.05
-        while True:
-            taking = asyncio.ensure_future(access.lease(run_id, self._spec.name))
-            try:
-                return await asyncio.shield(taking)
-            except RunBusy:
-                left_s = until - time.monotonic()
-                if left_s <= 0:
-                    raise
-                await asyncio.sleep(min(pause_s, left_s))
-                pause_s = min(pause_s * 2, 1.0)
-            except asyncio.CancelledError:
-                # It may be ours a moment later, with nobody left to give it back.
-                await asyncio.wait({taking})
-                if taking.exception() is None:
-                    await finish(Hold(access, run_id, taking.result()).release())
-                raise
 
 
 def _close_open_calls(session: Session) -> None:

@@ -33,12 +33,11 @@ from agentor.engine.spans import (
     span_id,
     trace_id,
 )
+from agentor.engine.words import CANCELLED, INTERRUPTED
 
 MAX_SPANS = 1500  # of one trace: a segment that begins behind them begins a trace of its own
-INTERRUPTED = "interrupted"  # error_type of what a dead process left open
 # How a run may end without having failed; any other end is the error type of its span.
 _FINE = ("completed", "paused", "in_doubt")
-_CANCELLED = "cancelled"
 
 
 def project(run_id: str, events: Iterable[Event]) -> list[Span]:
@@ -276,7 +275,7 @@ class Projector:
 
     def _closed(self, event: RunEnd | Interrupted) -> list[Span]:
         if isinstance(event, Interrupted):
-            status = _CANCELLED if event.reason == _CANCELLED else INTERRUPTED
+            status = event.status
             error_type: str | None = status
             error = event.reason
         else:
@@ -383,7 +382,7 @@ class Projector:
             self._fallback = event.fallback or self._fallback
         elif isinstance(event, Generation):
             self._params = event.params if event.params is not None else self._params
-            if event.error is not None and event.error_type != _CANCELLED:
+            if event.error is not None and event.error_type != CANCELLED:
                 self._fallback = None
             length = event.request[1] if event.request else len(event.extra.get("messages") or [])
             self._known = length + (event.error is None)

@@ -25,6 +25,7 @@ from agentor.engine.events import (
 )
 from agentor.engine.messages import EMPTY_CHAIN, Call, Message, Spent, Usage, chain, raw_calls
 from agentor.engine.opencalls import OpenCall, in_fork, place_of, started, with_call_ids, with_word
+from agentor.engine.words import CANCEL, CANCELLED, DENIED, DISABLED, INTERRUPTED
 from agentor.errors import CorruptLog, UnsupportedLog
 
 
@@ -107,10 +108,8 @@ class Transcript:
 
     @property
     def status(self) -> str:
-        """`run_end`'s status, `interrupted`, or `running`."""
-        if isinstance(self.end, RunEnd):
-            return self.end.status
-        return "running" if self.end is None else "interrupted"
+        """How the last segment ended, or `running`."""
+        return "running" if self.end is None else self.end.status
 
     def sent(self) -> dict[str, Any]:
         """Digest of the request that the conversation is now; each message is hashed once."""
@@ -123,10 +122,19 @@ class Transcript:
 def apply(transcript: Transcript, event: Event) -> Transcript:
     """The transcript after one more event. A kind that it does not know changes nothing."""
     seq = transcript.next_seq if event.seq is None else event.seq
-    works = transcript.end is None and type(event) not in _BETWEEN and event.at is not None
+    works = transcript.end is None and event.at is not None and not _is_between(event)
     after = replace(transcript, next_seq=seq + 1, last_at=event.at if works else transcript.last_at)
     handler = _HANDLERS.get(type(event))
     return after if handler is None else handler(after, event)
+
+
+def _is_between(event: Event) -> bool:
+    """True where no worker was at work on the run until this event."""
+    if isinstance(event, ToolResult):
+        return event.by == CANCEL
+    return isinstance(event, RunStart | Fork | Approval) or (
+        isinstance(event, Interrupted) and bool(event.abandoned)
+    )
 
 
 def advance(transcript: Transcript, event: Event) -> tuple[Transcript, Event]:
@@ -234,7 +242,7 @@ def _retry(t: Transcript, event: Retry) -> Transcript:
 
 
 def _generation(t: Transcript, event: Generation) -> Transcript:
-    if event.error is not None and event.error_type != "cancelled":
+    if event.error is not None and event.error_type != CANCELLED:
         t = replace(t, fallback=None)  # all models have failed: a resume begins with the first one again
     turn = event.turn
     if "messages" in event.extra:  # agentor 0.1: the request is in the record, turns begin anew at 1
@@ -310,7 +318,7 @@ def _decided(t: Transcript, event: ApprovalRequest | Approval) -> Transcript:
 def _count_failure(t: Transcript, event: ToolResult) -> Transcript:
     limit = t.limits.get("max_tool_failures")
     # An interrupted or denied call says nothing about its tool; one of a disabled tool is no new failure.
-    if event.error is None or event.error_type in ("interrupted", "disabled", "denied") or not limit:
+    if event.error is None or event.error_type in (INTERRUPTED, DISABLED, DENIED) or not limit:
         return t
     count = t.failures.get(event.name, 0) + 1
     t = replace(t, failures={**t.failures, event.name: count})
@@ -369,10 +377,10 @@ def _fork(t: Transcript, event: Fork) -> Transcript:
 
 
 def _ended(t: Transcript, event: RunEnd | Interrupted) -> Transcript:
-    return replace(t, end=event)
+    cancelled = event.status == CANCELLED  # then a person has seen it, and it is no poison
+    return replace(t, end=event, starts=0 if cancelled else t.starts)
 
 
-_BETWEEN = (RunStart, Fork, Approval)  # no worker is at work on the run before these
 _HANDLERS: dict[type[Event], Any] = {  # Any: each handler takes the one kind it stands beside
     RunStart: _run_start,
     Retry: _retry,

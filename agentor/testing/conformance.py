@@ -197,6 +197,31 @@ class StoreConformance:
             assert epoch > lease.epoch
             other.append_many("r", [result(1)], epoch)
 
+    def test_a_request_to_stop_reaches_the_present_holder_and_no_later_one(
+        self, store: Settled, open_store: OpenStore
+    ) -> None:
+        store.needs("request_cancel")
+        store.append("r", result(0))
+        lease = store.lease("r", "worker", 60.0)
+        assert store.cancel_requested("r", lease.epoch) is None
+        outside = Settled(open_store())
+        outside.request_cancel("r", "enough \u2713 'quoted'")
+        assert store.cancel_requested("r", lease.epoch) == "enough \u2713 'quoted'"
+        outside.request_cancel("r", "now")
+        assert store.cancel_requested("r", lease.epoch) == "now"
+        assert store.cancel_requested("other", lease.epoch) is None
+        lease.release()
+        later = store.lease("r", "worker", 60.0)
+        assert store.cancel_requested("r", later.epoch) is None
+        later.release()
+        assert sorted(store.list_runs()) == ["r"]
+        with pytest.raises(RunNotFound):
+            store.request_cancel("nope", "x")
+        if store.has("delete"):
+            store.delete("r")
+            with pytest.raises(RunNotFound):
+                store.request_cancel("r", "x")
+
     def test_a_worker_whose_lease_is_over_is_fenced(self, store: Settled, open_store: OpenStore) -> None:
         store.needs("lease")
         other = Settled(open_store())

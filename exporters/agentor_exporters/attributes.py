@@ -13,7 +13,7 @@ from agentor.engine import strictjson
 from agentor.engine.events import Event, Fork, Generation, RunEnd, RunStart, ToolResult
 from agentor.engine.messages import Message
 from agentor.engine.spans import AgentSpan, ModelSpan, Span, ToolSpan
-from agentor.engine.trace import INTERRUPTED
+from agentor.engine.words import INTERRUPTED
 from agentor_exporters import semconv
 from agentor_exporters.content import (
     MAX_ATTRIBUTE_BYTES,

@@ -110,7 +110,7 @@ def test_sixteen_processes_that_open_an_empty_database_at_once_all_can(
         print([os.waitpid(pid, 0)[1] for pid in children])
     """
     assert python(code, dsn).communicate()[0] == f"{[0] * 16}\n"
-    assert server.sql(dsn, "SELECT version FROM agentor_schema") == [(1,)]
+    assert server.sql(dsn, "SELECT version FROM agentor_schema") == [(2,)]
     assert len(Settled(PostgresStore(dsn)).list_runs()) == 16
 
 

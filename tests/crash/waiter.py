@@ -2,13 +2,15 @@
 
     python waiter.py ACT PLACE FOLDER WORD
 
-Acts: `run`, `decide` and `resume`. WORD is `approve`, `deny`, `edit` or `-`. It prints status and what waits.
+Acts: `run`, `decide`, `resume`, and `hang`, a run in whose tool nothing happens until it is stopped. WORD is `approve`, `deny`, `edit` or `-`. It prints status and what waits.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +27,30 @@ WORDS: dict[str, Any] = {
 }
 
 
-def agent(place: str, folder: Path) -> Agentor:
+def agent(act: str, place: str, folder: Path) -> Agentor:
     @function_tool(needs_approval=True)
     def pay(ctx: ToolContext, euros: int) -> str:
         with (folder / "ledger").open("a") as ledger:
             ledger.write(f"{euros} {ctx.idempotency_key}\n")
         return f"paid {euros}"
 
-    model = ScriptedModel([call("pay", {"euros": 5}), "done"])
-    return Agentor("payer", model=model, tools=[pay], store=opened(place))
+    async def hang() -> str:
+        print("hangs", flush=True)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            print(time.time(), flush=True)
+        return "never"
+
+    first = call("hang") if act == "hang" else call("pay", {"euros": 5})
+    model = ScriptedModel([first, "done"])
+    return Agentor("payer", model=model, tools=[pay, hang], store=opened(place))
 
 
 def main(act: str, place: str, folder: Path, word: str) -> dict[str, Any]:
-    payer = agent(place, folder)
+    payer = agent(act, place, folder)
     try:
-        if act == "run":
+        if act in ("run", "hang"):
             result = payer.run("go", run_id="r")
         elif act == "decide":
             return {"decided": [p.decided for p in payer.decide("r", {"call_1": WORDS[word]}, wait_s=30)]}

@@ -28,6 +28,8 @@ _CAPABILITIES = (
     "describe",
     "delete",
     "follow",
+    "request_cancel",
+    "cancel_requested",
 )
 
 
@@ -177,6 +179,19 @@ class Access:
         if "delete" not in self._methods:
             raise TypeError(f"{self.name} has no method 'delete'")
         await self._call("delete", run_id, epoch)
+
+    async def request_cancel(self, run_id: str, reason: str) -> None:
+        """As `SupportsCancel`.
+
+        Raises:
+            TypeError: the store cannot.
+        """
+        if "request_cancel" not in self._methods:
+            raise TypeError(
+                f"{self.name} has no method 'request_cancel', so another process cannot be asked to stop; "
+                "cancel the task that awaits the run"
+            )
+        await self._call("request_cancel", run_id, reason)
 
     async def fork(self, src: str, dst: str, at: int | None, parent: list[Event]) -> None:
         """Copy a run up to `at` under a new id, marker included.

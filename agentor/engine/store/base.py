@@ -145,6 +145,21 @@ class SupportsDescribe(Protocol):
     def describe(self, run_ids: Sequence[str] | None = None) -> Awaitable[list[RunInfo]] | list[RunInfo]: ...
 
 
+class SupportsCancel(Protocol):
+    """A word to the worker that has a run, wherever it is: stop.
+
+    Both are about the present holder of the lease: whoever takes the run later is not asked.
+
+    Raises:
+        RunNotFound: from `request_cancel`: no such run.
+    """
+
+    def request_cancel(self, run_id: str, reason: str) -> Awaitable[None] | None: ...
+
+    def cancel_requested(self, run_id: str, epoch: int) -> Awaitable[str | None] | str | None:
+        """The reason, where the holder with this epoch is asked to stop; it asks twice a second."""
+
+
 class SupportsDelete(Protocol):
     """Remove a run: whole or not at all.
 

@@ -17,6 +17,7 @@ from agentor.engine import codec
 from agentor.engine.events import Event
 from agentor.engine.store.base import Lease, fork_marker
 from agentor.engine.store.disk import Disk, is_network, open_directory, read_all, temporary_prefix, write_all
+from agentor.engine.store.filecancel import CANCEL, FileCancels
 from agentor.engine.store.glance import glances
 from agentor.engine.store.lock import FileLease, lock, unlock
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
@@ -29,7 +30,7 @@ from agentor.errors import CorruptLog, Fenced, RunExists, RunNotFound, StoreErro
 _MAX_OPEN = 128
 
 
-class FileStore(Upkeep):
+class FileStore(FileCancels, Upkeep):
     """Runs as files `<directory>/<run_id>.jsonl`, readable by their owner only.
 
     A log appears with its first record, whole. Each `append` is on the medium when it returns
@@ -302,7 +303,10 @@ class FileStore(Upkeep):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name + ".lock", dir_fd=self._folder.fd)
             for aside in os.listdir(self._folder.fd):
-                if aside.startswith((f".{name}.torn-", f".{name}.damaged-")) or aside == f"{name}.trace.json":
+                if aside.startswith((f".{name}.torn-", f".{name}.damaged-")) or aside in (
+                    f"{name}.trace.json",
+                    name + CANCEL,
+                ):
                     self._disk.unlink(aside, self._folder.fd)
 
     def repair(self, run_id: str, upto: int | None = None) -> str:

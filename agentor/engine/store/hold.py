@@ -42,6 +42,21 @@ class Hold:
         """The lease's number among those of this run; None where the store gives none."""
         return getattr(self._lease, "epoch", None)
 
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether somebody else can ask this worker to stop."""
+        return self.epoch is not None and self._access.method("cancel_requested") is not None
+
+    async def asked_to_stop(self) -> str | None:
+        """Why this worker is asked to stop; None where it is not, or the store does not answer."""
+        method = self._access.method("cancel_requested")
+        if method is None or self.epoch is None:
+            return None
+        with contextlib.suppress(Exception):  # a store may raise anything, and is asked again
+            reason: str | None = await self._access.call(method, self._run_id, self.epoch)
+            return reason
+        return None
+
     async def append(self, events: Sequence[Event]) -> int:
         """Save the first of these events, or all; returns how many are now durable.
 

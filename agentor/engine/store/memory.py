@@ -26,6 +26,7 @@ class MemoryStore(Upkeep):
     def __init__(self) -> None:
         self._records: dict[str, list[str]] = {}
         self._holders: dict[str, Holder] = {}
+        self._cancels: dict[str, tuple[int, str]] = {}  # the epoch that is asked to stop, and why
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -126,6 +127,22 @@ class MemoryStore(Upkeep):
             epoch = self._holder(run_id).epoch + 1
             self._holders[run_id] = Holder.here(epoch, owner, time.time(), FOREVER_S)
         return _MemoryLease(self, run_id, epoch)
+
+    def request_cancel(self, run_id: str, reason: str) -> None:
+        """Ask whoever has the run now to stop.
+
+        Raises:
+            RunNotFound: no such run.
+        """
+        with self._lock:
+            if run_id not in self._records:
+                raise RunNotFound(run_id, repr(self))
+            self._cancels[run_id] = (self._holder(run_id).epoch, reason)
+
+    def cancel_requested(self, run_id: str, epoch: int) -> str | None:
+        """Why the holder with this epoch is asked to stop; None where it is not."""
+        asked, reason = self._cancels.get(run_id, (None, None))
+        return reason if asked == epoch else None
 
     def _holder(self, run_id: str) -> Holder:
         return self._holders.get(run_id, Holder())

@@ -244,6 +244,22 @@ class ObjectStore(AsyncUpkeep):
                 return ObjectLease(self._bucket, run_id, mine, partial(self._over, run_id, epoch))
         raise StoreError(run_id, f"{TRIES} other workers were faster; nothing was changed: try again")
 
+    async def request_cancel(self, run_id: str, reason: str) -> None:
+        """Ask whoever has the run now to stop.
+
+        Raises:
+            RunNotFound: no such run.
+            StoreError: the store does not answer.
+        """
+        if await self._is_hollow(run_id):
+            raise RunNotFound(run_id, repr(self))
+        claim = await objectslease.look(self._bucket, run_id)
+        await objectslease.request(self._bucket, run_id, claim.holder.epoch, reason)
+
+    async def cancel_requested(self, run_id: str, epoch: int) -> str | None:
+        """Why the holder with this epoch is asked to stop; None where it is not. One request."""
+        return await objectslease.requested(self._bucket, run_id, epoch)
+
     async def _check_free(self, run_id: str, claim: Claim) -> None:
         holder = claim.holder
         if holder.expires is None or holder.is_dead():

@@ -82,6 +82,22 @@ async def store(bucket: Bucket, run_id: str, claim: Claim) -> Claim | None:
     return None if version is None else replace(claim, version=version)
 
 
+async def request(bucket: Bucket, run_id: str, epoch: int, reason: str) -> None:
+    """Ask the holder with this epoch to stop."""
+    await bucket.put(run_id, _cancel_path(run_id), strictjson.dump_bytes({"epoch": epoch, "reason": reason}))
+
+
+async def requested(bucket: Bucket, run_id: str, epoch: int) -> str | None:
+    """Why the holder with this epoch is asked to stop; None where it is not."""
+    found = await bucket.get(run_id, _cancel_path(run_id))
+    asked = None if found is None else strictjson.loads(found.data)
+    return str(asked["reason"]) if asked is not None and asked["epoch"] == epoch else None
+
+
+def _cancel_path(run_id: str) -> str:
+    return f".cancels/{encoded(run_id)}.json"
+
+
 def _path(run_id: str) -> str:
     # Not beside the log: a folder of a run is listed as a run, and a lease may come before its first record.
     return f".leases/{encoded(run_id)}.json"

@@ -211,7 +211,7 @@ class PostgresStore(AsyncUpkeep):
                 raise RunNotFound(run_id, repr(self))
             row.holder.check_free(run_id, row.now or 0.0, epoch)
             tried = True
-            for table in ("events", "damaged"):
+            for table in ("events", "damaged", "cancels"):
                 query = f"DELETE FROM {self._tables}agentor_{table} WHERE run_id = %s"
                 await transaction.execute(query, [run_id])
             # The row stays, empty: epochs go on counting, so a worker that sleeps is fenced all the same.
@@ -280,6 +280,31 @@ class PostgresStore(AsyncUpkeep):
             return mine.epoch
 
         return PostgresLease(self, run_id, await self._database.write(run_id, work), ttl_s)
+
+    async def request_cancel(self, run_id: str, reason: str) -> None:
+        """Ask whoever has the run now to stop.
+
+        Raises:
+            RunNotFound: no such run.
+            StoreError: PostgreSQL cannot write.
+        """
+        check_run_id(run_id)
+        query = f"INSERT INTO {self._tables}agentor_cancels VALUES (%s, %s, %s) ON CONFLICT (run_id)"
+        query += " DO UPDATE SET epoch = excluded.epoch, reason = excluded.reason"
+
+        async def work(transaction: Transaction) -> None:
+            row = (await self._rows.lock(transaction, [run_id]))[run_id]
+            if not row.info.records:
+                raise RunNotFound(run_id, repr(self))
+            await transaction.execute(query, [run_id, row.holder.epoch, plain(reason) or ""])
+
+        await self._database.write(run_id, work)
+
+    async def cancel_requested(self, run_id: str, epoch: int) -> str | None:
+        """Why the holder with this epoch is asked to stop; None where it is not."""
+        query = f"SELECT reason FROM {self._tables}agentor_cancels WHERE run_id = %s AND epoch = %s"
+        found = await self._database.read(run_id, query, [run_id, epoch])
+        return str(found[0][0]) if found else None
 
 
 class PostgresLease:

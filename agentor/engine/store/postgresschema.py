@@ -33,6 +33,11 @@ _STEPS = (
         """COMMENT ON COLUMN {tables}agentor_runs.expires IS
             'when the lease ends unless it is renewed; null: nobody holds the run'""",
     ),
+    (
+        """CREATE TABLE {tables}agentor_cancels (
+            run_id text COLLATE "C" PRIMARY KEY, epoch bigint NOT NULL, reason text NOT NULL
+        )""",
+    ),
 )
 
 

@@ -20,8 +20,9 @@ from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.store.upkeep import Upkeep
 from agentor.errors import AgentorError, RunExists, RunNotFound, StoreError, UnsupportedLog
 
-_VERSION = 1  # of the tables, in `PRAGMA user_version`
-_TABLES = """
+# Each step makes the next version, in `PRAGMA user_version`, out of the one before.
+_STEPS = (
+    """
     CREATE TABLE runs (
         run_id TEXT PRIMARY KEY,
         agent TEXT, model TEXT, status TEXT NOT NULL DEFAULT 'running',
@@ -35,7 +36,13 @@ _TABLES = """
         PRIMARY KEY (run_id, seq)
     ) WITHOUT ROWID;
     CREATE TABLE damaged (run_id TEXT NOT NULL, repaired_at REAL NOT NULL, seq INTEGER, record TEXT);
-"""
+    """,
+    """
+    CREATE TABLE cancels (
+        run_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, reason TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
 _INFO = ", ".join(INFO_COLUMNS)
 _COLUMNS = ", ".join((*INFO_COLUMNS, *HOLDER_COLUMNS))
 _SELECT = f"SELECT {_COLUMNS} FROM runs WHERE run_id = ?"
@@ -89,12 +96,13 @@ class SQLiteStore(Upkeep):
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > _VERSION:
-            raise UnsupportedLog(None, f"{self.path} has tables of version {version}, known is {_VERSION}")
-        if version == 0:
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {_VERSION}")
+        known = len(_STEPS)
+        if version > known:
+            raise UnsupportedLog(None, f"{self.path} has tables of version {version}, known is {known}")
+        for statement in (s for step in _STEPS[version:] for s in step.split(";")):
+            db.execute(statement)
+        if version < known:
+            db.execute(f"PRAGMA user_version = {known}")
 
     @contextmanager
     def _transaction(self, run_id: str) -> Iterator[sqlite3.Connection]:
@@ -211,7 +219,7 @@ class SQLiteStore(Upkeep):
             if not row.info.records:
                 raise RunNotFound(run_id, repr(self))
             row.holder.check_free(run_id, self._clock(), epoch)
-            for table in ("events", "damaged"):
+            for table in ("events", "damaged", "cancels"):
                 db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
             # The row stays, empty: epochs go on counting, so a worker that sleeps is fenced all the same.
             _put(db, [replace(row, info=RunInfo(run_id=run_id))])
@@ -260,6 +268,27 @@ class SQLiteStore(Upkeep):
             holder = Holder.here(row.holder.epoch + 1, owner, now, ttl_s)
             _put(db, [replace(row, holder=holder)])
         return SQLiteLease(self, run_id, holder.epoch, ttl_s)
+
+    def request_cancel(self, run_id: str, reason: str) -> None:
+        """Ask whoever has the run now to stop.
+
+        Raises:
+            RunNotFound: no such run.
+            StoreError: SQLite cannot write.
+        """
+        with self._transaction(run_id) as db:
+            row = _row(db, run_id)
+            if not row.info.records:
+                raise RunNotFound(run_id, repr(self))
+            asked = (run_id, row.holder.epoch, reason)
+            db.execute("INSERT OR REPLACE INTO cancels VALUES (?, ?, ?)", asked)
+
+    def cancel_requested(self, run_id: str, epoch: int) -> str | None:
+        """Why the holder with this epoch is asked to stop; None where it is not."""
+        query = "SELECT reason FROM cancels WHERE run_id = ? AND epoch = ?"
+        with _as_store_error(run_id, self.path), self._file.read() as db:
+            found = db.execute(query, (run_id, epoch)).fetchone()
+        return None if found is None else str(found[0])
 
 
 class SQLiteLease:

@@ -15,8 +15,8 @@ class RunInfo:
 
     Attributes:
         status: That of the last `run_end`; `running` for a log without an end (a live worker has it, or
-            a dead one had: see `resume`), `interrupted` after a cancel, `corrupt` where the log's ends are
-            damaged, `unreadable` where its file may not be opened.
+            a dead one had: see `resume`), `corrupt` where the log's ends are damaged, `unreadable` where
+            its file may not be opened.
         created_at, updated_at: When its first and its last record were written, in epoch seconds.
         records: How many records its log has; None where only the damaged log could tell.
         turns: Model turns so far.
@@ -54,7 +54,7 @@ def advanced(info: RunInfo, events: Iterable[Event]) -> RunInfo:
             if event.turns is not None:
                 new["turns"] = event.turns
         elif isinstance(event, Interrupted):
-            status = "interrupted"
+            status = event.status
             new["cost"] = None
         elif isinstance(event, Generation | ToolCall | ToolResult):
             new["turns"] = event.turn

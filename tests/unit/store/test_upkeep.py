@@ -199,7 +199,11 @@ def many(store: Any) -> None:
         *events, end = whole_run()
         ended = Event.from_dict({**end.to_dict(), "status": status})
         store.append_many(f"old-{age_days}", at(now - 86_400 * age_days, [*events, ended]))
-    for name, end in (("open", None), ("waits", {"status": "paused"}), ("cut", {"type": "interrupted"})):
+    for name, end in (
+        ("open", None),
+        ("waits", {"status": "paused"}),
+        ("cut", {"type": "interrupted", "status": "interrupted"}),
+    ):
         *events, last = whole_run()
         more = [] if end is None else [Event.from_dict({**last.to_dict(), **end})]
         store.append_many(name, at(now - 86_400 * 99, events + more))

@@ -1,0 +1,103 @@
+"""What can be seen of a run, and done about it, without running it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+
+from agentor.engine.decisions import Pending, approvals, pending
+from agentor.engine.events import Event
+from agentor.engine.journal import Journal
+from agentor.engine.policy import Decision
+from agentor.engine.recording import Recording
+from agentor.engine.store.follow import follow
+from agentor.engine.store.hold import Hold
+from agentor.engine.store.names import check_run_id
+from agentor.engine.stored import StoredRuns
+from agentor.engine.transcript import Transcript, advance, hydrate_next
+from agentor.engine.words import INTERRUPTED
+from agentor.errors import RunBusy
+
+WAITING = ("paused", "in_doubt")  # for a person
+UNDER_WAY = ("running", INTERRUPTED, *WAITING)
+_LOOK_S = 0.2  # between two looks whether a worker has stopped
+
+
+class Steering(StoredRuns):
+    """Runs from outside: by any process that reads their store."""
+
+    async def unresolved(self, run_id: str) -> list[Pending]:
+        """The calls of a run that wait for a decision.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog: as named.
+        """
+        _, transcript = await self._load(run_id)
+        return pending(transcript)
+
+    async def decide(self, run_id: str, decisions: Mapping[str, Decision], wait_s: float) -> list[Pending]:
+        """Write decisions down, and run nothing; what still waits.
+
+        Raises:
+            RunNotFound, RunBusy, CorruptLog, UnsupportedLog, StoreError: as named.
+            DecisionRefused: one of them; then none is written.
+        """
+        events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
+        async with self._held(run_id, wait_s) as hold:
+            _, transcript = await self._latest(run_id, events, transcript)
+            words = approvals(run_id, transcript, decisions, time.time())
+            journal = Journal(
+                run_id, hold, next_seq=transcript.next_seq, strict=True, redact=self._spec.redact
+            )
+            for word in words:
+                transcript, _ = advance(transcript, journal.add(word))
+            await journal.commit()
+            return pending(transcript)
+
+    async def cancel(self, run_id: str, reason: str, wait_s: float) -> str:
+        """Have a run stopped, by its worker or, where it has none, in its log; its status then.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog, StoreError: as named.
+            TypeError: a worker has it, and the store has no way to tell it.
+        """
+        events, transcript = await self._load(run_id)
+        until = time.monotonic() + wait_s
+        while transcript.status in UNDER_WAY:
+            try:
+                async with self._held(run_id) as hold:
+                    events, transcript = await self._latest(run_id, events, transcript)
+                    if transcript.status in UNDER_WAY:
+                        transcript = await self._cut_off(run_id, hold, transcript, reason)
+                    return transcript.status
+            except RunBusy:
+                await self._store().request_cancel(run_id, reason)
+            if (left_s := until - time.monotonic()) <= 0:
+                break
+            await asyncio.sleep(min(_LOOK_S, left_s))
+            events, transcript = await self._latest(run_id, events, transcript)
+        return transcript.status
+
+    async def _cut_off(
+        self, run_id: str, hold: Hold | None, transcript: Transcript, reason: str
+    ) -> Transcript:
+        """Close a run that no worker has; as `decide`, this is no segment of its own."""
+        journal = Journal(run_id, hold, next_seq=transcript.next_seq, strict=True, redact=self._spec.redact)
+        log = Recording(self._spec, journal, transcript, [])
+        log.cut_off(reason, cancelled=True, abandoned=True)
+        await journal.commit()
+        return log.transcript
+
+    async def attach(self, run_id: str, from_seq: int) -> AsyncIterator[Event]:
+        """A run's events as its own process sees them, from a number on, until it has ended.
+
+        Raises:
+            RunNotFound, CorruptLog, UnsupportedLog: as named.
+        """
+        check_run_id(run_id)
+        transcript = Transcript()
+        async for event in follow(self._store(), run_id, 0):
+            transcript, seen = hydrate_next(run_id, transcript, event)
+            if transcript.next_seq > from_seq:
+                yield seen
