@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -57,8 +58,13 @@ def version() -> None:
     typer.echo(agentor.__version__)
 
 
+def _terminated(number: int, frame: object) -> None:
+    sys.exit(128 + number)  # as a shell counts it; what runs is cancelled on the way out
+
+
 def main() -> None:
     """Run the command; an error is a message and an exit code, never a traceback."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         app()
     except AgentorError as error:

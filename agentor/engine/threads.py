@@ -117,7 +117,8 @@ class BackgroundLoop:
         self._inherited: list[asyncio.AbstractEventLoop | None] = []
 
     def run(self, work: Coroutine[Any, Any, T], *, method: str = "run", instead: str | None = None) -> T:
-        """Run a coroutine there and wait for it. Ctrl-C cancels it, and waits for its cleanup.
+        """Run a coroutine there and wait for it. Ctrl-C, or a signal's handler that exits,
+        cancels it, and waits for its cleanup.
 
         Args:
             method: What the caller called.
@@ -139,7 +140,7 @@ class BackgroundLoop:
         loop.call_soon_threadsafe(start)  # takes the caller's context variables along
         try:
             return done.result()
-        except KeyboardInterrupt as interrupt:
+        except (KeyboardInterrupt, SystemExit) as interrupt:  # the latter from a handler of SIGTERM
             loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             _, late = wait([done], timeout=CLEANUP_S)
             if not late:

@@ -75,3 +75,25 @@ def test_a_damaged_log_is_exit_code_1_with_the_place(folder: Path) -> None:
 def test_wrong_usage_is_exit_code_2() -> None:
     assert agentor("export").returncode == 2
     assert agentor("version").stdout.strip()
+
+
+def test_sigterm_ends_the_command_with_its_exit_code_and_no_traceback(folder: Path) -> None:
+    (folder.parent / "places.py").write_text(
+        "import threading\n"
+        "class Hangs:\n"
+        "    def export(self, records):\n"
+        "        print('asked', flush=True)\n"
+        "        threading.Event().wait()\n"
+        "place = Hangs()\n"
+    )
+    command = [sys.executable, "-c", "from agentor.cli.main import main; main()"]
+    command += ["trace", "export", "r", "--store", str(folder), "--tracer", "places:place"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder.parent
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "asked\n"
+        process.terminate()
+        assert process.wait(30) == 143
+        assert process.stderr.read() == ""

@@ -302,6 +302,31 @@ def test_ctrl_c_is_recorded_with_the_results_that_finish_and_names_the_run(tmp_p
     events = FileStore(tmp_path / "runs").load("r")
     assert [e.type for e in events[-2:]] == ["tool_result", "interrupted"]
     assert events[-1].to_dict()["in_doubt"] == ["call_2"]
+    assert events[-1].to_dict()["status"] == "cancelled"
+
+
+def test_a_handler_of_sigterm_that_exits_cancels_the_run_as_ctrl_c_does(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        import asyncio, signal, sys
+        from agentor import Agentor, FileStore
+        from agentor.testing import ScriptedModel, call
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
+        async def endless() -> None:
+            print("started", flush=True)
+            await asyncio.Event().wait()
+        agent = Agentor("a", model=ScriptedModel([call("endless"), "done"]), tools=[endless], store=FileStore("%s"))
+        agent.run("go", run_id="r")
+        """
+        % (tmp_path / "runs"),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert FileStore(tmp_path / "runs").load("r")[-1].to_dict()["status"] == "cancelled"
 
 
 # --- failing stores -----------------------------------------------------------------------------
