@@ -2,113 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar  # Any: events carry provider JSON
+from dataclasses import dataclass, field
+from typing import Any  # events carry provider JSON
 
-from agentor.engine import strictjson
-from agentor.engine.eventkeys import check_messages, readable_keys, time_in, written_keys
+from agentor.engine.eventbase import Event as Event
+from agentor.engine.eventbase import numbered as numbered
+from agentor.engine.eventbase import register
 from agentor.engine.messages import Message, Usage, block_text, parsed_arguments
 from agentor.engine.words import INTERRUPTED
 
 FORMAT = 1  # log version, in the first record; a higher one is refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """One fact about a run.
-
-    `seq` (0, 1, 2 … without a gap) and `at` (epoch seconds, to the millisecond) are set by the
-    journal. `run_id` is set live and on load and is never written, so a fork's copied records stay
-    equal to the byte. `extra` keeps keys that this version does not know. A kind that this version
-    does not know is a plain `Event`.
-    """
-
-    type: str
-    seq: int | None = None
-    at: float | None = None
-    run_id: str | None = field(default=None, compare=False)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    elapsed_s: ClassVar[float | None] = None
-
-    @property
-    def started_at(self) -> float | None:
-        """When the work that this event describes began, in epoch seconds."""
-        if (noted := time_in(self.extra, "started_at")) is not None:  # logs of agentor 0.1
-            return noted
-        elapsed = getattr(self, "elapsed", None)
-        return self.at if elapsed is None or self.at is None else round(self.at - elapsed, 3)
-
-    @property
-    def ended_at(self) -> float | None:
-        """When that work ended, in epoch seconds."""
-        noted = time_in(self.extra, "ended_at")
-        return self.at if noted is None else noted
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record's keys: those that are set and not at their default."""
-        data: dict[str, Any] = {"type": self.type}
-        if self.seq is not None:
-            data["seq"] = self.seq
-        if self.at is not None:
-            data["at"] = self.at
-        for name, key, default in _WRITTEN[type(self)]:
-            value = getattr(self, name)
-            if value is not default and value != default:
-                data[key] = value.to_dict() if isinstance(value, Usage) else value
-        data.update(self.extra)
-        return data
-
-    def to_json(self) -> str:
-        """The record as one line of strict, compact JSON."""
-        return strictjson.dumps(self.to_dict())
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Event:
-        """Rebuild the event of a record; nothing is lost, `to_dict` gives equal keys and values.
-
-        Raises:
-            ValueError: no `type`, or a known key with a value of the wrong kind.
-        """
-        kind = data.get("type")
-        if not isinstance(kind, str):
-            raise ValueError("an event needs a text under 'type'")
-        cls = _KINDS.get(kind, Event)
-        known: dict[str, Any] = {}
-        extra: dict[str, Any] = {}
-        keys = _READ[cls]
-        for key, value in data.items():
-            entry = keys.get(key)
-            if entry is None:
-                extra[key] = value
-                continue
-            name, accepted = entry
-            if accepted is not None and not isinstance(value, accepted):
-                if value is not None:
-                    raise ValueError(f"{kind}: {key!r} cannot be {type(value).__name__}")
-                extra[key] = None  # a null that 0.1 or another writer put down
-                continue
-            known[name] = value
-        known |= {"extra": extra} if extra else {}
-        if cls in (RunStart, Generation):
-            check_messages(kind, known.get("messages") or extra.get("messages") or [])
-        if isinstance(known.get("usage"), dict):
-            known["usage"] = _read_usage(known, extra)
-        try:
-            return cls(**known)
-        except TypeError as error:
-            raise ValueError(f"{kind}: {error}") from None
-
-
-def _read_usage(known: dict[str, Any], extra: dict[str, Any]) -> Usage | None:
-    raw = known["usage"]
-    usage = Usage.from_dict(raw)
-    if usage.to_dict() == raw:
-        return usage
-    extra["usage"] = raw  # zeros or unknown counts: `to_dict` must give the same object back
-    known["extra"] = extra
-    return usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +26,7 @@ class RunStart(Event):
     format: int | None = None  # log version; in a run's first record
     engine: str | None = None  # version of agentor
     fingerprint: dict[str, Any] | None = None  # digests of instructions and tool schemas
+    parent: dict[str, str] | None = None  # of a sub-agent's run: run_id and call_id that it serves
     of_fork: bool | None = None  # True: the fork itself goes on with it, right behind its marker
     stream: bool | None = None  # True: the model is asked to stream, from this segment on
     limits: dict[str, int] | None = None  # max_turns (of the whole run), max_tool_failures
@@ -232,6 +136,7 @@ class ToolCall(Event):
     index: int = 0
     attempt: int = 1
     edited_args: dict[str, Any] | None = None  # "args" in the log: only where they differ
+    child: str | None = None  # the run of the sub-agent that this call is
     arguments: str | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -241,6 +146,23 @@ class ToolCall(Event):
             return self.edited_args
         parsed = parsed_arguments(self.arguments)
         return parsed if isinstance(parsed, dict) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child(Event):
+    """How a sub-agent's run stands, each time that it stops; the counts are of all of it so far."""
+
+    type: str = "child"
+    child: str = ""  # its run id
+    call_id: str = ""  # of the tool call that it is
+    turn: int = 0
+    index: int = 0
+    status: str = ""  # as of a `run_end`
+    error: str | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    turns: int = 0  # answers of models
+    tool_calls: int = 0  # starts of tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,16 +293,12 @@ class TextDelta(Event):
     reasoning: str = ""
 
 
-def numbered(event: Event, seq: int, at: float | None, run_id: str | None = None) -> Event:
-    """A copy of the event with its place in a run's log."""
-    return replace(event, seq=seq, at=at, run_id=run_id)
-
-
-_CLASSES: tuple[type[Event], ...] = (
+register(
     RunStart,
     Generation,
     Retry,
     ToolCall,
+    Child,
     ToolResult,
     ApprovalRequest,
     Approval,
@@ -391,10 +309,3 @@ _CLASSES: tuple[type[Event], ...] = (
     RunEnd,
     TextDelta,
 )
-_KINDS: dict[str, type[Event]] = {
-    next(f.default for f in fields(cls) if f.name == "type"): cls  # type: ignore[misc]  # a text
-    for cls in _CLASSES
-}
-_ALL: tuple[type[Event], ...] = (Event, *_CLASSES)
-_WRITTEN = {cls: written_keys(cls) for cls in _ALL}
-_READ = {cls: readable_keys(cls) for cls in _ALL}

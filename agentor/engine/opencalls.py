@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any  # arguments are JSON
 
-from agentor.engine.events import Approval, ApprovalRequest, ToolCall, ToolResult
+from agentor.engine.events import Approval, ApprovalRequest, Child, ToolCall, ToolResult
 from agentor.engine.messages import Call, Message, raw_calls
 
 Calls = tuple["OpenCall", ...]
@@ -24,6 +24,8 @@ class OpenCall:
     reason: str | None = None  # why
     decision: Approval | None = None  # what was decided since it was asked, or started, last
     edited_args: dict[str, Any] | None = None  # what it was approved with
+    child: str | None = None  # the run of the sub-agent that it is, once it has started
+    stopped: str | None = None  # the status that this run stopped with, in this segment
     result: ToolResult | None = None
 
 
@@ -58,8 +60,21 @@ def started(calls: Calls, event: ToolCall) -> Calls:
     place = place_of(calls, event)
     if place is None:
         return calls
-    begun = replace(calls[place], attempt=calls[place].attempt + 1, in_doubt=False, decision=None)
+    attempt = calls[place].attempt + 1
+    begun = replace(
+        calls[place], attempt=attempt, in_doubt=False, decision=None, child=event.child, stopped=None
+    )
     return (*calls[:place], begun, *calls[place + 1 :])
+
+
+def begun_again(calls: Calls) -> Calls:
+    """In a new segment: what started before and has no result may or may not have happened."""
+    return tuple(replace(c, in_doubt=c.in_doubt or c.attempt > 0, stopped=None) for c in calls)
+
+
+def with_child(calls: Calls, event: Child) -> Calls:
+    """With how a sub-agent's run stands."""
+    return tuple(replace(c, stopped=event.status) if c.child == event.child else c for c in calls)
 
 
 def with_word(calls: Calls, event: ApprovalRequest | Approval) -> Calls:
@@ -85,6 +100,8 @@ def in_fork(calls: Calls, ran: Mapping[str, str]) -> Calls:
             c,
             decision=None,
             edited_args=None,
+            child=None,  # the fork's will be a run of its own
+            stopped=None,
             in_doubt=c.in_doubt or c.call.call_id in ran,
             elsewhere=ran.get(c.call.call_id) == "done"
             or (c.requested and bool(c.attempt or c.call.call_id in ran)),

@@ -39,8 +39,8 @@ class Recording:
             RunEnd(
                 status=status,
                 text=text,
-                usage=t.usage if t.usage.to_dict() else None,
-                cost=t.cost,
+                usage=t.whole_usage if t.whole_usage.to_dict() else None,
+                cost=t.whole_cost,
                 turns=t.turn,
                 error=error,
                 error_type=error_type,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any  # request parameters
 
 from agentor.engine import strictjson
@@ -11,6 +11,7 @@ from agentor.engine.events import (
     FORMAT,
     Approval,
     ApprovalRequest,
+    Child,
     Context,
     Event,
     Fork,
@@ -23,100 +24,20 @@ from agentor.engine.events import (
     ToolCall,
     ToolResult,
 )
-from agentor.engine.messages import EMPTY_CHAIN, Call, Message, Spent, Usage, chain, raw_calls
-from agentor.engine.opencalls import OpenCall, in_fork, place_of, started, with_call_ids, with_word
+from agentor.engine.messages import EMPTY_CHAIN, Call, Message, raw_calls
+from agentor.engine.opencalls import (
+    OpenCall,
+    begun_again,
+    in_fork,
+    place_of,
+    started,
+    with_call_ids,
+    with_child,
+    with_word,
+)
+from agentor.engine.state import Transcript as Transcript
 from agentor.engine.words import CANCEL, CANCELLED, DENIED, DISABLED, INTERRUPTED
 from agentor.errors import CorruptLog, UnsupportedLog
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
-    """What a run's events add up to. Immutable; `apply` gives the next one.
-
-    `conversation` and `ids` are append-only and shared by all transcripts of a run: each one sees
-    the first `length` messages and the first `known_ids` ids. So a turn costs what it adds.
-    """
-
-    conversation: list[Message] = field(default_factory=list, repr=False)
-    length: int = 0
-    ids: dict[str, int] = field(default_factory=dict, repr=False)  # call id -> turn
-    known_ids: int = 0
-    chained: int = 0  # messages covered by `chain_sha256`
-    chain_sha256: bytes = EMPTY_CHAIN
-    next_seq: int = 0
-
-    agent: str | None = None
-    model: str | None = None
-    streams: bool = False  # its model calls stream, also when a resume has nobody to stream to
-    fallback: str | None = None  # the fallback model that the run goes on with
-    params: Mapping[str, Any] | None = None
-    fingerprint: Mapping[str, Any] | None = None
-    limits: Mapping[str, int] = field(default_factory=dict)
-    epoch: int = 0
-    segment: int = 0  # run_starts so far
-    starts: int = 0  # run_starts since the last generation or result
-
-    turn: int = 0  # of the last generation; 0 before the first
-    last: Generation | None = None  # the generation that the next step answers
-    last_segment: int = 0  # the segment that wrote it
-    calls: tuple[OpenCall, ...] = ()  # those of `last`, until the last one has its result
-    decided: bool = False  # a request, an approval or a person's word stands in this turn
-    failures: Mapping[str, int] = field(default_factory=dict)  # per tool
-    disabled: frozenset[str] = frozenset()
-    notices: tuple[str, ...] = ()  # tools switched off in this turn
-    end: RunEnd | Interrupted | None = None  # how the last segment ended; None while one is open
-    usage: Usage = field(default_factory=Usage)
-    cost: float | None = None
-    budget: Mapping[str, Any] | None = None
-    spent_before: Spent = field(default_factory=Spent)  # by the parent of a fork that counts from zero
-    answers: int = 0  # of models
-    tool_starts: int = 0
-    active_s: float = 0.0  # of the segments that are over
-    began_at: float | None = None  # the segment
-    last_at: float | None = None  # the last event of the segment
-    asked: int | None = None  # tokens that the next request holds at least
-
-    @property
-    def spent(self) -> Spent:
-        """What the run has used up so far, its parent's part included."""
-        return Spent(
-            turns=self.answers,
-            input_tokens=self.usage.input_tokens,
-            output_tokens=self.usage.output_tokens,
-            usd=self.cost or 0.0,
-            tool_calls=self.tool_starts,
-            seconds_active=self.active_s + self._segment_s,
-        )
-
-    @property
-    def _segment_s(self) -> float:
-        return 0.0 if self.began_at is None else max((self.last_at or 0.0) - self.began_at, 0.0)
-
-    @property
-    def messages(self) -> list[Message]:
-        """The conversation so far, system message included; a fresh list of shared messages."""
-        return self.conversation[: self.length]
-
-    @property
-    def has_system(self) -> bool:
-        return any(m.get("role") == "system" for m in self.conversation[: self.length])
-
-    @property
-    def open_calls(self) -> tuple[OpenCall, ...]:
-        """The calls of the last generation that have no result."""
-        return tuple(c for c in self.calls if c.result is None)
-
-    @property
-    def status(self) -> str:
-        """How the last segment ended, or `running`."""
-        return "running" if self.end is None else self.end.status
-
-    def sent(self) -> dict[str, Any]:
-        """Digest of the request that the conversation is now; each message is hashed once."""
-        return {"count": self.length, "sha256": self._chain().hex()}
-
-    def _chain(self) -> bytes:
-        return chain(self.chain_sha256, self.conversation[self.chained : self.length])
 
 
 def apply(transcript: Transcript, event: Event) -> Transcript:
@@ -208,11 +129,9 @@ def _restart(t: Transcript, messages: list[Message]) -> Transcript:
 
 
 def _run_start(t: Transcript, event: RunStart) -> Transcript:
-    # What started in an earlier segment and has no result may or may not have happened.
-    calls = tuple(replace(c, in_doubt=c.in_doubt or c.attempt > 0) for c in t.calls)
     t = replace(
         t,
-        calls=calls,
+        calls=begun_again(t.calls),
         agent=event.agent or t.agent,
         model=event.model or t.model,
         fingerprint=event.fingerprint or t.fingerprint,
@@ -297,7 +216,12 @@ def _open_calls(t: Transcript, requested: list[dict[str, Any]]) -> Transcript:
 
 
 def _tool_call(t: Transcript, event: ToolCall) -> Transcript:
-    return replace(t, calls=started(t.calls, event), tool_starts=t.tool_starts + 1)
+    goes_on = event.child is not None and event.attempt > 1  # a sub-agent's run, which is no other call
+    return replace(t, calls=started(t.calls, event), tool_starts=t.tool_starts + (not goes_on))
+
+
+def _child(t: Transcript, event: Child) -> Transcript:
+    return replace(t, calls=with_child(t.calls, event), children={**t.children, event.child: event}, starts=0)
 
 
 def _tool_result(t: Transcript, event: ToolResult) -> Transcript:
@@ -386,6 +310,7 @@ _HANDLERS: dict[type[Event], Any] = {  # Any: each handler takes the one kind it
     Retry: _retry,
     Generation: _generation,
     ToolCall: _tool_call,
+    Child: _child,
     ToolResult: _tool_result,
     ApprovalRequest: _decided,
     Approval: _decided,
