@@ -7,7 +7,6 @@ from importlib.metadata import version
 from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
 
 from agentor.chat import StreamItem, item_of, streamed
-from agentor.control import Control
 from agentor.engine.budget import Budget
 from agentor.engine.calls import AgentSpec
 from agentor.engine.compaction import Hook
@@ -35,11 +34,12 @@ from agentor.inputs import (
 )
 from agentor.schema import output_parser, output_schema
 from agentor.starts import Starts
+from agentor.subagent import Nesting
 from agentor.tools import resolve_tools
 from agentor.tracer import Tracing, checked_tracer
 
 
-class Agentor(Control):
+class Agentor(Nesting):
     """An agent: a model, instructions and tools, and a store that its runs survive in.
 
     Args:

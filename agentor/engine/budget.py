@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal  # Any: JSON
 
-from agentor.engine.messages import Spent
+from agentor.engine.events import Child
+from agentor.engine.messages import Spent, Usage
 from agentor.engine.transcript import Transcript
 
 
@@ -58,6 +59,7 @@ class Budget:
         return {name: value for name, value in known.items() if value is not None}
 
 
+_FRACTIONS, _LEAST = ("usd", "seconds_active"), 1e-9
 _COUNTED = tuple(f.name for f in fields(Budget) if f.name not in ("deadline", "forks"))
 
 
@@ -86,6 +88,43 @@ def over(t: Transcript, now: float) -> str | None:
         if used_up or remaining < need:
             reasons.append(_reason(t, name, need))
     return "; ".join(reasons) or None
+
+
+def for_child(t: Transcript, child: str, share: int, own: Budget | None) -> Budget | None:
+    """What a sub-agent's run may spend in all: its share of what is left, and what it has spent already.
+
+    Args:
+        child: Its run.
+        share: How many sub-agents are at work at once: what is left is divided equally.
+        own: A limit of its own.
+    """
+    limits = {} if own is None else {name: getattr(own, name) for name in _COUNTED if getattr(own, name)}
+    before = _spent_by(t.children.get(child))
+    for name, remaining in left(t, 0.0).items():
+        if name == "deadline":
+            continue
+        part = max(remaining / share, _LEAST)
+        limit = getattr(before, name) + (part if name in _FRACTIONS else max(int(part), 1))
+        limits[name] = min(limit, limits.get(name, limit))
+    deadline = None if own is None else own.deadline
+    if "deadline" in (t.budget or {}):
+        given = datetime.fromtimestamp((t.budget or {})["deadline"], UTC)
+        deadline = given if deadline is None else min(given, deadline)
+    return Budget(**limits, deadline=deadline) if limits or deadline else None
+
+
+def _spent_by(child: Child | None) -> Spent:
+    if child is None:
+        return Spent()
+    usage = child.usage or Usage()
+    return Spent(
+        turns=child.turns,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        usd=child.cost or 0.0,
+        tool_calls=child.tool_calls,
+        seconds_active=child.active_s,
+    )
 
 
 def _reason(t: Transcript, name: str, need: float) -> str:

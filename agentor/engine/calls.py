@@ -136,9 +136,9 @@ async def run_tool(c: OpenCall, tool: Tool, args: dict[str, Any], worker: Worker
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
-        return _failed(c, error, started)  # the tool's own, not ours
+        return failed(c, error, started)  # the tool's own, not ours
     except Exception as error:  # the edge: a tool may raise anything
-        return _failed(c, error, started)
+        return failed(c, error, started)
     return result_event(c, result=text, elapsed=round(time.perf_counter() - started, 4))
 
 
@@ -173,7 +173,8 @@ def request_event(c: OpenCall, reason: str) -> ApprovalRequest:
     )
 
 
-def _failed(c: OpenCall, error: BaseException, started: float) -> ToolResult:
+def failed(c: OpenCall, error: BaseException, started: float) -> ToolResult:
+    """The result of a call that raised."""
     name = type(error).__name__
     text = str(error) if isinstance(error, ToolArgumentError) else f"{name}: {error}"
     elapsed = round(time.perf_counter() - started, 4)

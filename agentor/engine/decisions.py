@@ -30,6 +30,7 @@ class Pending:
             or may not have happened.
         args: The model's arguments; None where they are no JSON object.
         hash: Of the tool and its arguments: `Approve(hash=...)` is then about exactly these.
+        call_id: That of the call; for a sub-agent's, with those of the calls above it (`call_1/call_2`).
         decided: True once a decision is in the log that nobody has acted on yet.
     """
 
@@ -41,12 +42,17 @@ class Pending:
     turn: int
     reason: str | None = None
     decided: bool = False
+    run_id: str | None = None  # of a sub-agent, where it is one of its calls
 
 
 def pending(transcript: Transcript) -> list[Pending]:
-    """The calls that wait for a decision, in the order of the model's calls."""
+    """The run's own calls that wait for a decision, in the order of the model's calls."""
     waiting = transcript.status in ("paused", "in_doubt")
-    return [_as_pending(c) for c in transcript.open_calls if c.requested or (c.in_doubt and waiting)]
+    return [
+        _as_pending(c)
+        for c in transcript.open_calls
+        if c.child is None and (c.requested or (c.in_doubt and waiting))
+    ]
 
 
 def _as_pending(c: OpenCall) -> Pending:
@@ -76,7 +82,11 @@ def approvals(
         DecisionRefused: one that this run has no use for; then none of them counts.
         TypeError: no decision.
     """
-    known = {c.call.call_id: c for c in transcript.open_calls if c.requested or c.in_doubt or c.attempt}
+    known = {
+        c.call.call_id: c
+        for c in transcript.open_calls
+        if c.child is None and (c.requested or c.in_doubt or c.attempt)
+    }
     return [_approval(run_id, known, call_id, decision, now) for call_id, decision in decisions.items()]
 
 

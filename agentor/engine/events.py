@@ -163,6 +163,7 @@ class Child(Event):
     cost: float | None = None
     turns: int = 0  # answers of models
     tool_calls: int = 0  # starts of tools
+    active_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

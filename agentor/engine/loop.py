@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any  # arguments are JSON
 
 from agentor.engine.asking import Asking
-from agentor.engine.budget import over
+from agentor.engine.budget import for_child, over
 from agentor.engine.calls import (
     AgentSpec,
     Refused,
@@ -20,12 +21,15 @@ from agentor.engine.calls import (
     run_tool,
 )
 from agentor.engine.cancel import CancelWatch
+from agentor.engine.children import SubAgent, Task, child_id, served, stand
 from agentor.engine.decisions import names_of
-from agentor.engine.events import Event, Rewind, ToolCall, ToolResult
+from agentor.engine.events import Child, Event, Rewind, ToolCall, ToolResult
 from agentor.engine.journal import GRACE_S, Journal, finish
+from agentor.engine.observer import Observer, Tracer
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import plan
 from agentor.engine.recording import Recording
+from agentor.engine.store.access import Access
 from agentor.engine.transcript import Transcript
 from agentor.engine.words import CANCELLED, DENIED, INTERRUPTED
 from agentor.errors import StoreError
@@ -46,11 +50,15 @@ class Session(Recording):
         events: list[Event],
         *,
         stream: Callable[[Event], None] | None = None,
+        access: Access | None = None,
+        tracer: Observer | Tracer | None = None,
     ) -> None:
         super().__init__(spec, journal, transcript, events)
+        self._access, self._tracer = access, tracer  # for sub-agents
+        self._stands: dict[str, Child] = {}  # how they stand, by call id, until that is recorded
         self._asking = Asking(self, stream)
         self._reconciled: set[str] = set()  # calls whose tools were asked, in this segment
-        self._running: dict[asyncio.Task[ToolResult], OpenCall] = {}
+        self._running: dict[asyncio.Task[ToolResult | None], OpenCall] = {}
 
     async def drive(self) -> None:
         """Go on until the segment is over; every way out is recorded.
@@ -133,9 +141,16 @@ class Session(Recording):
     def _stop_and_ask(
         self, request: tuple[OpenCall, ...], wait: tuple[OpenCall, ...], gated: Mapping[str, str]
     ) -> None:
+        limited = [c for c in wait if c.stopped == "budget"]
+        if limited:
+            why = "; ".join(
+                f"{c.call.name}: {self.transcript.children[c.child or ''].error}" for c in limited
+            )
+            self.end("budget", error=f"sub-agents have spent their share: {why}")
+            return
         for c in request:
             self.record(request_event(c, gated[c.call.call_id]))
-        doubts = [c for c in wait if c.in_doubt]
+        doubts = [c for c in wait if (c.in_doubt and c.child is None) or c.stopped == "in_doubt"]
         if doubts:
             self.end(
                 "in_doubt",
@@ -186,7 +201,14 @@ class Session(Recording):
         ready: list[tuple[OpenCall, Tool, dict[str, Any]]] = []
         started: dict[str, int] = {}  # seq of each call's start, by call id
         for c in calls:
-            call = c.call
+            call, refused, child = c.call, None, None
+            try:
+                tool, args = checked(c, self.spec, self.transcript.disabled)
+                ready.append((c, tool, args))
+                if isinstance(tool, SubAgent):
+                    child = child_id(context_of(c, args, self._worker).idempotency_key)
+            except Refused as error:
+                refused = error
             started[call.call_id] = self.journal.next_seq
             self.record(
                 ToolCall(
@@ -196,30 +218,68 @@ class Session(Recording):
                     index=call.index,
                     attempt=c.attempt + 1,
                     edited_args=c.edited_args,
+                    child=child,
                 )
             )
-            try:
-                ready.append((c, *checked(c, self.spec, self.transcript.disabled)))
-            except Refused as refused:
+            if refused is not None:
                 self.record(refused.result)
         await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
+        share = sum(isinstance(tool, SubAgent) for _, tool, _ in ready)
         for c, tool, args in ready:
-            self._running[asyncio.create_task(self._run_call(c, tool, args, started[c.call.call_id]))] = c
+            work = self._run_call(c, tool, args, started[c.call.call_id], share)
+            self._running[asyncio.create_task(work)] = c
         while self._running:
             done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             self._record_results(done)
             await self.journal.commit()  # each result when it is there, not when the turn is over
 
-    async def _run_call(self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int) -> ToolResult:
+    async def _run_call(
+        self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int, share: int
+    ) -> ToolResult | None:
         with self.journal.watch.use_span(seq):
+            if isinstance(tool, SubAgent):
+                return await served(c, tool, args, self._task(c, tool, args, share))
             return await run_tool(c, tool, args, self._worker)
 
-    def _record_results(self, done: set[asyncio.Task[ToolResult]]) -> None:
+    def _task(self, c: OpenCall, tool: SubAgent, args: dict[str, Any], share: int) -> Task:
+        child = child_id(context_of(c, args, self._worker).idempotency_key)
+
+        def report(t: Transcript) -> None:
+            self._stands[c.call.call_id] = stand(c, task, t)
+
+        task = Task(
+            run_id=self.journal.run_id,
+            call_id=c.call.call_id,
+            child=child,
+            access=self._access,
+            tracer=self._tracer,
+            context=self.spec.context,
+            strict=self.spec.strict,
+            budget=for_child(self.transcript, child, share, tool.budget),
+            report=report,
+        )
+        return task
+
+    def _record_results(self, done: set[asyncio.Task[ToolResult | None]]) -> None:
+        """Record what these calls came to, in the order in which they started.
+
+        Raises:
+            StoreError: of a sub-agent's run.
+        """
         order = {task: place for place, task in enumerate(self._running)}
+        failures = list[BaseException]()
         for task in sorted(done, key=order.__getitem__):
-            del self._running[task]
-            if not task.cancelled() and task.exception() is None:
-                self.record(task.result())
+            c = self._running.pop(task)
+            if (child := self._stands.pop(c.call.call_id, None)) is not None:
+                self.record(child)
+            if task.cancelled():
+                continue
+            if (error := task.exception()) is not None:
+                failures.append(error)
+            elif (result := task.result()) is not None:
+                self.record(result)
+        if failures:
+            raise failures[0]
 
     # --- ways out -------------------------------------------------------------------------------
 
@@ -227,7 +287,8 @@ class Session(Recording):
         """Wait for the tools in flight, at most `GRACE_S`, and record what they give."""
         if self._running:
             done, late = await asyncio.wait(self._running, timeout=GRACE_S)
-            self._record_results(done)
+            with suppress(StoreError):  # of a sub-agent: another failure is being raised
+                self._record_results(done)
             for task in late:
                 task.cancel()
 

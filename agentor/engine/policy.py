@@ -75,7 +75,7 @@ class Plan:
         happened: With the result that was given for it.
         denied: With the reason.
         request: Calls that may not start before a person says so, and that nobody was asked about yet.
-        wait: Calls that wait for a person's answer: to a request, or to a doubt.
+        wait: Calls that wait for a person's answer, to a request or to a doubt, also of their sub-agents.
     """
 
     rewind: bool = False
@@ -110,7 +110,9 @@ def plan(
     denied: list[tuple[OpenCall, str]] = []
     for c in transcript.open_calls:
         word, policy = c.decision, on_crash(c.call.name)
-        if word is not None and word.decision == "deny":
+        if c.stopped is not None:  # its sub-agent waits, and so does it
+            wait.append(c)
+        elif word is not None and word.decision == "deny":
             denied.append((c, word.reason or ""))
         elif not c.in_doubt:
             if not (c.requested or c.call.call_id in gated) or is_approved(c, now):

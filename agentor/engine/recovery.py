@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any  # metadata is the user's JSON
 
-from agentor.engine.budget import over
+from agentor.engine.budget import Budget, over
 from agentor.engine.calls import result_event
-from agentor.engine.decisions import approvals
+from agentor.engine.children import Outcome, Task
+from agentor.engine.decisions import approvals, pending
 from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
 from agentor.engine.fingerprint import fingerprint_of, refuse_change, warn_of_change
 from agentor.engine.forkpoint import cut
-from agentor.engine.journal import Journal
+from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message
 from agentor.engine.observer import Watch
@@ -28,6 +30,7 @@ from agentor.engine.transcript import Transcript, fold
 from agentor.engine.words import INTERRUPTED
 from agentor.errors import RunExists
 
+CHILD_WAIT_S = 30.0  # for a sub-agent's run that another worker has
 # A resume returns the stored result of these; going on needs a new message or a fork.
 _FINAL = ("completed", "truncated", "filtered", "poisoned")
 
@@ -71,15 +74,64 @@ class Runs(Steering):
             DecisionRefused: a decision that the run has no use for.
         """
         events, transcript = await self._load(run_id)
+        own = await self._decide_below(run_id, transcript, start.decisions, start.wait_s)
+        start = replace(start, decisions=own, below=await self._decided_below(transcript))
         if self._is_settled(transcript, start):
             approvals(run_id, transcript, start.decisions, time.time())
-            return self._stored(run_id, events, transcript)
+            return await self._stored(run_id, events, transcript)
         async with self._held(run_id, start.wait_s) as hold:
             events, transcript = await self._latest(run_id, events, transcript)
             words = approvals(run_id, transcript, start.decisions, time.time())
             if self._is_settled(transcript, start):
-                return self._stored(run_id, events, transcript)
+                return await self._stored(run_id, events, transcript)
             return await self._segment(hold, run_id, events, transcript, [], start, words=words)
+
+    async def _decided_below(self, t: Transcript) -> bool:
+        """Whether somebody has decided about a call of a sub-agent that this run waits for."""
+        return t.status in WAITING and any(p.decided for p in await self._below(t))
+
+    async def serve(
+        self, task: Task, message: str, *, own: Budget | None = None, max_turns: int | None = None
+    ) -> Outcome:
+        """The run of a sub-agent: begun, or gone on with where it stopped.
+
+        Raises:
+            StoreError: its log cannot be read or written, or somebody else has it for long.
+        """
+        spec = replace(
+            self._spec,
+            strict=task.strict,
+            context=task.context if self._spec.context is None else self._spec.context,
+        )
+        runs = Runs(spec, task.access, self._version)
+        start = Start(
+            max_turns=max_turns,
+            tracer=task.tracer,
+            budget=task.budget,
+            wait_s=CHILD_WAIT_S,
+            parent={"run_id": task.run_id, "call_id": task.call_id},
+        )
+        try:
+            if task.access is not None and await task.access.exists(task.child):
+                result = await runs.resume(task.child, start)
+            else:
+                result = await runs.run([{"role": "user", "content": message}], task.child, start)
+        except BaseException:
+            await finish(self._report(task))
+            raise
+        t = fold(result.events)
+        task.report(t)
+        if result.status == "completed":
+            return Outcome(text=result.text)
+        limited = own is not None and over(replace(t, budget=own.to_dict()), time.time()) is not None
+        if result.status in WAITING or (result.status == "budget" and not limited):
+            return Outcome()
+        return Outcome(error=f"the sub-agent {spec.name!r} ended as {result.status}: {result.error}")
+
+    async def _report(self, task: Task) -> None:
+        with suppress(Exception):  # what went wrong is being raised
+            if task.access is not None:
+                task.report((await task.access.load(task.child))[1])
 
     async def follow_up(self, run_id: str, messages: list[Message], start: Start) -> RunResult:
         """A new message in a run whose last segment is over.
@@ -130,7 +182,7 @@ class Runs(Steering):
                     copied = self._watch(fork_id, events, start, None)
                     copied.tell(events[-1])  # the marker: nothing else happens
                     copied.saved(events[-1].seq or 0)
-                    return self._stored(fork_id, events, transcript)
+                    return await self._stored(fork_id, events, transcript)
                 start = replace(start, of_fork=True)
                 return await self._segment(hold, fork_id, events, transcript, messages, start, own_turns=True)
             except BaseException as error:
@@ -165,6 +217,8 @@ class Runs(Steering):
             transcript,
             events,
             stream=start.stream,
+            access=self._access,
+            tracer=start.tracer,
         )
         if transcript.starts >= MAX_STARTS:
             journal.watch = self._watch(run_id, history, start, None)
@@ -192,7 +246,7 @@ class Runs(Steering):
             if journal.shown_id is not None:
                 error.add_note(f"run {run_id!r}: resume it to go on")
             raise
-        return result_of(
+        result = result_of(
             journal.shown_id,
             session.events,
             session.transcript,
@@ -200,6 +254,7 @@ class Runs(Steering):
             durable=journal.durable,
             store_errors=journal.store_errors,
         )
+        return await self._with_waiting(result, session.transcript)
 
     def _watch(self, run_id: str, events: list[Event], start: Start, begin: RunStart | None) -> Watch:
         store = None if self._access is None else self._access.store
@@ -220,6 +275,7 @@ class Runs(Steering):
             format=None if t.next_seq else FORMAT,
             engine=self._version,
             fingerprint=fingerprint_of(spec),
+            parent=start.parent if not t.next_seq else None,
             of_fork=start.of_fork or None,
             stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
@@ -256,8 +312,9 @@ class Runs(Steering):
             return True
         if t.status in WAITING:
             now = time.time()
-            decided = any(c.decision and not is_over(c.decision, now) for c in t.open_calls)
-            return not start.decisions and not decided
+            decided = start.below or any(c.decision and not is_over(c.decision, now) for c in t.open_calls)
+            waits = bool(pending(t)) or any(c.child is not None for c in t.open_calls)  # a fork may not
+            return waits and not start.decisions and not decided
         end = t.end
         if isinstance(end, RunEnd) and end.error_type == OUTPUT_MISMATCH:
             return True
@@ -266,8 +323,14 @@ class Runs(Steering):
         allowed = self._limits(t, start.max_turns, own_turns)["max_turns"]
         return t.status == "max_turns" and t.turn >= allowed
 
-    def _stored(self, run_id: str, events: list[Event], transcript: Transcript) -> RunResult:
-        return result_of(run_id, events, transcript, parse_output=self._spec.parse_output)
+    async def _stored(self, run_id: str, events: list[Event], transcript: Transcript) -> RunResult:
+        result = result_of(run_id, events, transcript, parse_output=self._spec.parse_output)
+        return await self._with_waiting(result, transcript)
+
+    async def _with_waiting(self, result: RunResult, t: Transcript) -> RunResult:
+        """With what waits in the runs of its sub-agents, where it waits for them."""
+        below = await self._below(t) if t.status in WAITING else []
+        return replace(result, pending=[*result.pending, *below]) if below else result
 
 
 def _close_open_calls(session: Session) -> None:

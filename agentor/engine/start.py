@@ -25,6 +25,8 @@ class Start:
     stream: Callable[[Event], None] | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     wait_s: float = 0.0  # for a run that another worker holds
+    parent: dict[str, str] | None = None  # that a sub-agent's run serves: run_id, call_id
+    below: bool = False  # somebody has decided about a call of a sub-agent
     of_fork: bool = False  # the fork itself goes on
     budget: Budget | None = None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
+from agentor.engine.children import BELOW, split
 from agentor.engine.decisions import Pending, approvals, pending
 from agentor.engine.events import Event
 from agentor.engine.journal import Journal
@@ -34,7 +36,49 @@ class Steering(StoredRuns):
             RunNotFound, CorruptLog, UnsupportedLog: as named.
         """
         _, transcript = await self._load(run_id)
-        return pending(transcript)
+        return await self._waiting(transcript)
+
+    async def _waiting(self, t: Transcript) -> list[Pending]:
+        """What waits in a run, and in those of its sub-agents."""
+        return [*pending(t), *await self._below(t)]
+
+    async def _below(self, t: Transcript) -> list[Pending]:
+        """What waits in the runs of the sub-agents, under the ids of the calls that they are."""
+        found = list[Pending]()
+        for c in t.open_calls:
+            if c.child is None or self._access is None:
+                continue
+            _, child = await self._access.load(c.child)
+            for p in await self._waiting(child):
+                found.append(
+                    replace(p, call_id=c.call.call_id + BELOW + p.call_id, run_id=p.run_id or c.child)
+                )
+        return found
+
+    async def _check(self, run_id: str, t: Transcript, decisions: Mapping[str, Decision]) -> None:
+        """Refuse decisions, about any run in the tree, before one of them is written.
+
+        Raises:
+            DecisionRefused: one that its run has no use for.
+        """
+        own, below = split(decisions, t)
+        approvals(run_id, t, own, time.time())
+        for child, words in below.items():
+            await self._check(child, (await self._load(child))[1], words)
+
+    async def _decide_below(
+        self, run_id: str, t: Transcript, decisions: Mapping[str, Decision], wait_s: float
+    ) -> dict[str, Decision]:
+        """Write down what is decided about sub-agents' calls, in their logs; gives the rest.
+
+        Raises: as `decide`.
+        """
+        own, below = split(decisions, t)
+        if below:
+            await self._check(run_id, t, decisions)
+        for child, words in below.items():
+            await self.decide(child, words, wait_s)
+        return own
 
     async def decide(self, run_id: str, decisions: Mapping[str, Decision], wait_s: float) -> list[Pending]:
         """Write decisions down, and run nothing; what still waits.
@@ -44,16 +88,19 @@ class Steering(StoredRuns):
             DecisionRefused: one of them; then none is written.
         """
         events, transcript = await self._load(run_id)  # first: an unknown run leaves no lock file
+        own = await self._decide_below(run_id, transcript, decisions, wait_s)
+        if decisions and not own:
+            return await self._waiting(transcript)
         async with self._held(run_id, wait_s) as hold:
             _, transcript = await self._latest(run_id, events, transcript)
-            words = approvals(run_id, transcript, decisions, time.time())
+            words = approvals(run_id, transcript, own, time.time())
             journal = Journal(
                 run_id, hold, next_seq=transcript.next_seq, strict=True, redact=self._spec.redact
             )
             for word in words:
                 transcript, _ = advance(transcript, journal.add(word))
             await journal.commit()
-            return pending(transcript)
+            return await self._waiting(transcript)
 
     async def cancel(self, run_id: str, reason: str, wait_s: float) -> str:
         """Have a run stopped, by its worker or, where it has none, in its log; its status then.
