@@ -51,7 +51,7 @@ def pending(transcript: Transcript) -> list[Pending]:
     return [
         _as_pending(c)
         for c in transcript.open_calls
-        if c.child is None and (c.requested or (c.in_doubt and waiting))
+        if c.child is None and ((c.requested and not c.attempt) or (c.in_doubt and waiting))
     ]
 
 

@@ -17,11 +17,11 @@ from agentor import FileStore
 from agentor.engine.events import ToolResult
 from agentor.engine.store.disk import Disk
 
-DRIVER = Path(__file__).with_name("driver.py")
+DRIVER, PEOPLE = (Path(__file__).with_name(name) for name in ("driver.py", "people.py"))
 
 
-def sweep(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, str(DRIVER), *arguments]
+def sweep(*arguments: str, driver: Path = DRIVER) -> dict[str, Any]:
+    command = [sys.executable, str(driver), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -40,6 +40,18 @@ def test_a_second_kill_during_the_resume_changes_nothing_of_that() -> None:
     figures = sweep("2", "2", "--pairs", "60")
     assert figures["problems"] == []
     assert figures["resumed"] > 20
+
+
+def test_with_people_a_sub_agent_a_compaction_and_a_budget_every_count_and_every_word_holds() -> None:
+    figures = sweep("--shard", "1", "4", driver=PEOPLE)
+    assert figures["problems"] == []
+    assert figures["finished"] + figures["never began"] == figures["kills"] > 40
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("shard", range(4))
+def test_with_people_at_every_operation(shard: int) -> None:
+    assert sweep("--shard", str(shard), "4", driver=PEOPLE)["problems"] == []
 
 
 @pytest.mark.sweep
