@@ -51,6 +51,7 @@ class Agentor(Nesting):
         store: Where runs are saved; None saves nothing, and then nothing can be resumed.
         output_type: A pydantic model; `final_output` is then an object of it.
         max_turns: Model calls a run may make.
+        max_attempts: Starts in a row that came to nothing, after which a run is `poisoned`.
         max_tool_failures: Failures after which a tool is switched off for the rest of the run.
         model_settings: Temperature and such, for a model given as a string.
         context: Anything; tools get it as `ToolContext.context`.
@@ -87,6 +88,7 @@ class Agentor(Nesting):
         output_type: type[Any] | None = None,
         max_turns: int = 20,
         max_tool_failures: int = 2,
+        max_attempts: int = 5,
         model_settings: ModelSettings | None = None,
         context: Any = None,
         api_key: str | None = None,
@@ -130,6 +132,7 @@ class Agentor(Nesting):
             parse_output=None if output_type is None else output_parser(output_type),
             max_turns=count("max_turns", max_turns),
             max_tool_failures=count("max_tool_failures", max_tool_failures),
+            max_attempts=count("max_attempts", max_attempts),
             context=context,
             strict=durability == "strict",
             budget=budget,

@@ -32,9 +32,9 @@ class AgentTool(Tool):
         super().__init__(parameters=parameters, invoke=invoke, on_crash="retry", **about)
         self._runs, self.budget, self._max_turns = runs, budget, max_turns
 
-    async def serve(self, task: Task, message: str) -> Outcome:
+    async def serve(self, task: Task, message: str, /, *place: Any) -> Outcome:
         """See `agentor.engine.children.SubAgent`."""
-        return await self._runs.serve(task, message, own=self.budget, max_turns=self._max_turns)
+        return await self._runs.serve(task, message, *place, own=self.budget, max_turns=self._max_turns)
 
 
 class Nesting(Control):

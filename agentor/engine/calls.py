@@ -33,6 +33,7 @@ class AgentSpec:
     parse_output: Callable[[str], Any] | None = None
     max_turns: int = 20
     max_tool_failures: int = 2
+    max_attempts: int = 5  # run_starts in a row that came to nothing; the run is poisoned then
     context: Any = None
     strict: bool = False
     budget: Budget | None = None  # of a new run

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable  # Any: arguments are JSON, the context is the user's own
 
 from agentor.engine.budget import Budget
 from agentor.engine.calls import failed, result_event
 from agentor.engine.events import Child, ToolResult
-from agentor.engine.observer import Observer, Tracer
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import Decision
 from agentor.engine.state import Transcript
-from agentor.engine.store.access import Access
 from agentor.errors import StoreError, ToolArgumentError, ToolTimeout
-from agentor.tools import Tool
 
 BELOW = "/"  # between the id of a call and that of a call of its sub-agent
 INPUT = "input"  # the argument that a sub-agent is told
@@ -25,25 +22,22 @@ INPUT = "input"  # the argument that a sub-agent is told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a sub-agent's run serves, and what it works with.
+    """What a sub-agent's run serves.
 
     Attributes:
         run_id, call_id: The parent's run, and its call.
         child: The id of the sub-agent's own run.
-        access: Where the parent's run is saved, and so this one; None where nothing is.
-        tracer: The one that follows the parent.
         budget: What the parent's run leaves it.
+        traceparent: The span of the call, as a W3C header.
         report: Called with how the run stands, each time that it stops.
     """
 
     run_id: str
     call_id: str
     child: str
-    access: Access | None
-    tracer: Observer | Tracer | None
     context: Any
-    strict: bool
     budget: Budget | None
+    traceparent: str
     report: Callable[[Transcript], None]
 
 
@@ -60,14 +54,21 @@ class SubAgent(Protocol):
     """A tool that is an agent; `budget` is a limit of each of its runs."""
 
     budget: Budget | None
+    timeout_s: float | None
 
-    async def serve(self, task: Task, message: str) -> Outcome:
+    def serve(self, task: Task, message: str, /, *place: Any) -> Awaitable[Outcome]:
         """Run to the end, or go on where the run of this task stopped.
+
+        Args:
+            place: Where runs are, which is for whoever calls it to know.
 
         Raises:
             StoreError: its log cannot be read or written, or somebody else has it.
         """
         ...
+
+
+Nest = Callable[[SubAgent, Task, str], Awaitable[Outcome]]  # `serve`, in the place where the parent's run is
 
 
 def child_id(idempotency_key: str) -> str:
@@ -92,21 +93,22 @@ def stand(c: OpenCall, task: Task, t: Transcript) -> Child:
     )
 
 
-async def served(c: OpenCall, tool: Tool, args: Mapping[str, Any], task: Task) -> ToolResult | None:
+async def served(
+    c: OpenCall, agent: SubAgent, args: Mapping[str, Any], task: Task, nest: Nest
+) -> ToolResult | None:
     """The result of a sub-agent's call; None where its run stopped, and waits.
 
     Raises:
         StoreError: as `SubAgent.serve`.
     """
-    assert isinstance(tool, SubAgent)
     started, message = time.perf_counter(), args.get(INPUT)
     if not isinstance(message, str):
         return failed(c, ToolArgumentError(f"{INPUT!r} must be a text"), started)
     try:
-        async with asyncio.timeout(tool.timeout_s):
-            outcome = await tool.serve(task, message)
+        async with asyncio.timeout(agent.timeout_s):
+            outcome = await nest(agent, task, message)
     except TimeoutError:
-        return failed(c, ToolTimeout(f"no result after {tool.timeout_s:g} s"), started)
+        return failed(c, ToolTimeout(f"no result after {agent.timeout_s:g} s"), started)
     except StoreError:
         raise
     except Exception as error:  # the edge: a model, or a setting, of the sub-agent's

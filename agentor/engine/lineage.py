@@ -35,7 +35,8 @@ def root_of(run_id: str, events: Sequence[Event]) -> SpanContext:
         return SpanContext(trace_id(run_id), span_id(run_id, len(copied)))  # the next record will begin it
     caller = SpanContext.parse(start.traceparent)
     trace = trace_id(run_id) if caller is None else caller.trace_id
-    return SpanContext(trace, span_id(run_id, start.seq or 0))
+    sampled = caller is None or caller.sampled
+    return SpanContext(trace, span_id(run_id, start.seq or 0), sampled)
 
 
 def ended(copied: Sequence[Event]) -> RunEnd | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any  # arguments are JSON
 
 from agentor.engine.asking import Asking
@@ -21,15 +22,15 @@ from agentor.engine.calls import (
     run_tool,
 )
 from agentor.engine.cancel import CancelWatch
-from agentor.engine.children import SubAgent, Task, child_id, served, stand
+from agentor.engine.children import Nest, SubAgent, Task, child_id, served, stand
 from agentor.engine.decisions import names_of
 from agentor.engine.events import Child, Event, Rewind, ToolCall, ToolResult
 from agentor.engine.journal import GRACE_S, Journal, finish
-from agentor.engine.observer import Observer, Tracer
+from agentor.engine.lineage import root_of
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import plan
 from agentor.engine.recording import Recording
-from agentor.engine.store.access import Access
+from agentor.engine.spans import span_id
 from agentor.engine.transcript import Transcript
 from agentor.engine.words import CANCELLED, DENIED, INTERRUPTED
 from agentor.errors import StoreError
@@ -50,11 +51,10 @@ class Session(Recording):
         events: list[Event],
         *,
         stream: Callable[[Event], None] | None = None,
-        access: Access | None = None,
-        tracer: Observer | Tracer | None = None,
+        nest: Nest | None = None,
     ) -> None:
         super().__init__(spec, journal, transcript, events)
-        self._access, self._tracer = access, tracer  # for sub-agents
+        self._nest = nest
         self._stands: dict[str, Child] = {}  # how they stand, by call id, until that is recorded
         self._asking = Asking(self, stream)
         self._reconciled: set[str] = set()  # calls whose tools were asked, in this segment
@@ -238,11 +238,14 @@ class Session(Recording):
     ) -> ToolResult | None:
         with self.journal.watch.use_span(seq):
             if isinstance(tool, SubAgent):
-                return await served(c, tool, args, self._task(c, tool, args, share))
+                assert self._nest is not None
+                return await served(c, tool, args, self._task(c, tool, args, seq, share), self._nest)
             return await run_tool(c, tool, args, self._worker)
 
-    def _task(self, c: OpenCall, tool: SubAgent, args: dict[str, Any], share: int) -> Task:
+    def _task(self, c: OpenCall, tool: SubAgent, args: dict[str, Any], seq: int, share: int) -> Task:
         child = child_id(context_of(c, args, self._worker).idempotency_key)
+
+        root = root_of(self.journal.run_id, self.events)
 
         def report(t: Transcript) -> None:
             self._stands[c.call.call_id] = stand(c, task, t)
@@ -251,11 +254,9 @@ class Session(Recording):
             run_id=self.journal.run_id,
             call_id=c.call.call_id,
             child=child,
-            access=self._access,
-            tracer=self._tracer,
             context=self.spec.context,
-            strict=self.spec.strict,
             budget=for_child(self.transcript, child, share, tool.budget),
+            traceparent=replace(root, span_id=span_id(self.journal.run_id, seq)).traceparent,
             report=report,
         )
         return task

@@ -11,7 +11,6 @@ from agentor.engine.opencalls import OpenCall
 from agentor.engine.transcript import Transcript
 from agentor.errors import ModelError
 
-MAX_STARTS = 5  # run_starts in a row that came to nothing; the run is poisoned then
 MAX_ATTEMPTS = 4  # of one model call
 MAX_WAIT_S = 600.0  # a provider that asks for more is not waited for
 OVERTAKEN = "This call was interrupted before it had a result: it may or may not have taken effect."

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any  # metadata is the user's JSON
 
 from agentor.engine.budget import Budget, over
 from agentor.engine.calls import result_event
-from agentor.engine.children import Outcome, Task
+from agentor.engine.children import Outcome, SubAgent, Task
 from agentor.engine.decisions import approvals, pending
 from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
 from agentor.engine.fingerprint import fingerprint_of, refuse_change, warn_of_change
@@ -19,11 +20,12 @@ from agentor.engine.forkpoint import cut
 from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
 from agentor.engine.messages import Message
-from agentor.engine.observer import Watch
-from agentor.engine.policy import MAX_STARTS, NOT_RUN, OVERTAKEN, is_over
+from agentor.engine.observer import Observer, Tracer, Watch
+from agentor.engine.policy import NOT_RUN, OVERTAKEN, is_over
 from agentor.engine.result import RunResult, result_of
 from agentor.engine.start import Start, new_run_id
 from agentor.engine.steering import UNDER_WAY, WAITING, Steering
+from agentor.engine.store.access import Access
 from agentor.engine.store.hold import Hold
 from agentor.engine.store.names import check_run_id
 from agentor.engine.transcript import Transcript, fold
@@ -33,6 +35,15 @@ from agentor.errors import RunExists
 CHILD_WAIT_S = 30.0  # for a sub-agent's run that another worker has
 # A resume returns the stored result of these; going on needs a new message or a fork.
 _FINAL = ("completed", "truncated", "filtered", "poisoned")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a parent's run is, and so those of its sub-agents; `access` is None where nothing is saved."""
+
+    access: Access | None
+    tracer: Observer | Tracer | None
+    strict: bool
 
 
 class Runs(Steering):
@@ -90,8 +101,20 @@ class Runs(Steering):
         """Whether somebody has decided about a call of a sub-agent that this run waits for."""
         return t.status in WAITING and any(p.decided for p in await self._below(t))
 
+    async def _nest(
+        self, tracer: Observer | Tracer | None, agent: SubAgent, task: Task, message: str
+    ) -> Outcome:
+        """Have a sub-agent serve where this run is: in its store, under its rules, in its trace."""
+        return await agent.serve(task, message, Place(self._access, tracer, self._spec.strict))
+
     async def serve(
-        self, task: Task, message: str, *, own: Budget | None = None, max_turns: int | None = None
+        self,
+        task: Task,
+        message: str,
+        place: Place,
+        *,
+        own: Budget | None = None,
+        max_turns: int | None = None,
     ) -> Outcome:
         """The run of a sub-agent: begun, or gone on with where it stopped.
 
@@ -100,24 +123,25 @@ class Runs(Steering):
         """
         spec = replace(
             self._spec,
-            strict=task.strict,
+            strict=place.strict,
             context=task.context if self._spec.context is None else self._spec.context,
         )
-        runs = Runs(spec, task.access, self._version)
+        runs = Runs(spec, place.access, self._version)
         start = Start(
             max_turns=max_turns,
-            tracer=task.tracer,
+            tracer=place.tracer,
             budget=task.budget,
             wait_s=CHILD_WAIT_S,
             parent={"run_id": task.run_id, "call_id": task.call_id},
+            traceparent=task.traceparent,
         )
         try:
-            if task.access is not None and await task.access.exists(task.child):
+            if place.access is not None and await place.access.exists(task.child):
                 result = await runs.resume(task.child, start)
             else:
                 result = await runs.run([{"role": "user", "content": message}], task.child, start)
         except BaseException:
-            await finish(self._report(task))
+            await finish(_report(task, place.access))
             raise
         t = fold(result.events)
         task.report(t)
@@ -127,11 +151,6 @@ class Runs(Steering):
         if result.status in WAITING or (result.status == "budget" and not limited):
             return Outcome()
         return Outcome(error=f"the sub-agent {spec.name!r} ended as {result.status}: {result.error}")
-
-    async def _report(self, task: Task) -> None:
-        with suppress(Exception):  # what went wrong is being raised
-            if task.access is not None:
-                task.report((await task.access.load(task.child))[1])
 
     async def follow_up(self, run_id: str, messages: list[Message], start: Start) -> RunResult:
         """A new message in a run whose last segment is over.
@@ -217,10 +236,9 @@ class Runs(Steering):
             transcript,
             events,
             stream=start.stream,
-            access=self._access,
-            tracer=start.tracer,
+            nest=partial(self._nest, start.tracer),
         )
-        if transcript.starts >= MAX_STARTS:
+        if transcript.starts >= self._spec.max_attempts:
             journal.watch = self._watch(run_id, history, start, None)
             session.end(
                 "poisoned",
@@ -237,7 +255,7 @@ class Runs(Steering):
             begin = self._run_start(session.transcript, messages, start, own_turns, epoch)
             begin = replace(begin, seq=journal.next_seq)
             journal.watch = self._watch(run_id, history, start, begin)
-            session.record(replace(begin, traceparent=journal.watch.traceparent))
+            session.record(replace(begin, traceparent=journal.watch.traceparent or begin.traceparent))
             for word in words:
                 session.record(word)
         try:
@@ -276,6 +294,7 @@ class Runs(Steering):
             engine=self._version,
             fingerprint=fingerprint_of(spec),
             parent=start.parent if not t.next_seq else None,
+            traceparent=start.traceparent,
             of_fork=start.of_fork or None,
             stream=True if start.stream and not t.streams else None,
             limits=self._limits(t, start.max_turns, own_turns),
@@ -331,6 +350,12 @@ class Runs(Steering):
         """With what waits in the runs of its sub-agents, where it waits for them."""
         below = await self._below(t) if t.status in WAITING else []
         return replace(result, pending=[*result.pending, *below]) if below else result
+
+
+async def _report(task: Task, access: Access | None) -> None:
+    with suppress(Exception):  # what went wrong is being raised
+        if access is not None:
+            task.report((await access.load(task.child))[1])
 
 
 def _close_open_calls(session: Session) -> None:

@@ -26,6 +26,7 @@ class Start:
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     wait_s: float = 0.0  # for a run that another worker holds
     parent: dict[str, str] | None = None  # that a sub-agent's run serves: run_id, call_id
+    traceparent: str | None = None  # the span that a sub-agent's run is in
     below: bool = False  # somebody has decided about a call of a sub-agent
     of_fork: bool = False  # the fork itself goes on
     budget: Budget | None = None

@@ -150,6 +150,8 @@ class Encoder:
             known |= {semconv.FORKED_FROM: span.fork.forked_from, semconv.FORKED_AT: span.fork.parent_seq}
         if isinstance(start, Fork):
             known[semconv.COPY] = True
+        if isinstance(start, RunStart) and start.parent:
+            known[semconv.PARENT_RUN] = start.parent.get("run_id")
         if isinstance(start, RunStart) and start.trace_metadata:
             known[semconv.METADATA] = strictjson.dumps(start.trace_metadata)
         name = "invoke_agent" if span.agent is None else f"invoke_agent {span.agent}"
@@ -255,6 +257,7 @@ class Encoder:
         known |= {semconv.TOOL: call.name, semconv.CALL_ID: call.call_id, semconv.TOOL_TYPE: "function"}
         known |= {semconv.TURN: call.turn, semconv.SEQ: span.seq}
         known[semconv.ATTEMPT] = call.attempt if call.attempt > 1 else None
+        known[semconv.CHILD_RUN] = call.child
         said: dict[str, Any] = {}
         if self.content != "none":
             text = call.arguments if call.edited_args is None else None

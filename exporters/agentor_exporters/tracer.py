@@ -122,7 +122,7 @@ class LiveSegment:
         if start is None:
             root = root_of(self._run_id, events)
             return None, replace(root, sampled=self._tracer.wanted(root, None))
-        caller = self._tracer.caller()
+        caller = self._tracer.caller() or SpanContext.parse(start.traceparent)  # a sub-agent has one
         header = None if caller is None else caller.traceparent
         after = self._projector.after(replace(start, traceparent=header))
         context = after.last

@@ -339,6 +339,38 @@ def test_an_agent_that_is_a_tool_of_another_one_is_in_its_trace(tmp_path: Path, 
     assert above == ["execute_tool ask", "execute_tool ask_sync"]
 
 
+def nested(store: Any, tracer: Any = None) -> Agentor:
+    inner = Agentor("inner", model=ScriptedModel(["inner answer"])).as_tool()
+    return Agentor(
+        "outer",
+        model=ScriptedModel([call("inner", {"input": "?"}), "done"]),
+        tools=[inner],
+        store=store,
+        tracer=tracer,
+    )
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "from the logs"])
+def test_a_sub_agent_is_in_its_parents_trace_and_names_it(
+    tmp_path: Path, receiver: Receiver, live: bool
+) -> None:
+    store, exporter = FileStore(tmp_path), OTLPSpanExporter(f"{receiver.url}/v1/traces")
+    tracer = OtelTracer(exporter)
+    nested(store, tracer if live else None).run("go", run_id="parent", tracing=None if live else False)
+    child = next(run_id for run_id in store.list_runs() if run_id != "parent")
+    for run_id in () if live else ("parent", child):
+        export_run(store, run_id, OTLPSpanExporter(f"{receiver.url}/v1/traces"))
+    assert tracer.close()
+    spans = {s.name: s for s in receiver.spans()}
+    assert {s.trace_id.hex() for s in receiver.spans()} == {trace_id("parent")}
+    below, above = spans["invoke_agent inner"], spans["execute_tool inner"]
+    assert below.parent_span_id == above.span_id
+    assert attributes(below)["agentor.parent_run.id"] == "parent"
+    assert attributes(above)["agentor.child_run.id"] == child
+    totals = [attributes(s).get("agentor.usage.input_tokens") for s in receiver.spans()]
+    assert all(total in (None, 0) for total in totals)  # tokens of a child are on its own spans
+
+
 # --- sampling and switches --------------------------------------------------------------------------
 
 

@@ -321,6 +321,16 @@ def test_several_at_once_wait_and_are_decided_one_by_one() -> None:
     ]
 
 
+def test_a_run_that_came_to_nothing_so_often_is_poisoned() -> None:
+    store = MemoryStore()
+    agent = Agentor("a", model=ScriptedModel(["done"]), store=store, max_attempts=2)
+    agent.run("go", run_id="whole")
+    start = store.load("whole")[0]
+    store.append_many("r", [start, type(start).from_dict({**start.to_dict(), "seq": 1, "format": None})])
+    assert agent.resume("r").status == "poisoned"
+    assert agent.fork("r").text == "done"
+
+
 def test_a_fork_asks_sub_agents_of_its_own() -> None:
     firm = Firm(pay={"needs_approval": True})
     firm.boss.run("go", run_id="r")
