@@ -54,6 +54,21 @@ def test_one_process_asks_another_decides_and_a_third_goes_on(tmp_path: Path, pl
     assert [e.by for e in approvals] == [word]
 
 
+@pytest.mark.parametrize("apart", [True, False], ids=["decide", "resume"])
+def test_what_a_sub_agent_waits_for_is_decided_in_other_processes(
+    tmp_path: Path, place: str, apart: bool
+) -> None:
+    waits = {"status": "paused", "pending": ["call_1/call_1"]}
+    assert said(start("child-run", place, tmp_path)) == waits
+    assert said(start("child-resume", place, tmp_path)) == waits
+    if apart:
+        assert said(start("child-decide", place, tmp_path, "edit")) == {"decided": [True]}
+        assert said(start("child-decide", place, tmp_path, "deny")) == {"error": "DecisionRefused"}
+    word = "-" if apart else "edit"
+    assert said(start("child-resume", place, tmp_path, word)) == {"status": "completed", "pending": []}
+    assert [line.split()[0] for line in ledger(tmp_path)] == ["1"]
+
+
 def test_of_processes_that_decide_and_resume_at_once_one_word_counts(tmp_path: Path, place: str) -> None:
     said(start("run", place, tmp_path))
     words = ["approve", "deny", "edit"]

@@ -2,7 +2,8 @@
 
     python waiter.py ACT PLACE FOLDER WORD
 
-Acts: `run`, `decide`, `resume`, and `hang`, a run in whose tool nothing happens until it is stopped. WORD is `approve`, `deny`, `edit` or `-`. It prints status and what waits.
+Acts: `run`, `decide`, `resume`, and `hang`, a run in whose tool nothing happens until it is stopped;
+`child-` before one has a sub-agent pay. WORD is `approve`, `deny`, `edit` or `-`. It prints status and what waits.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ def agent(act: str, place: str, folder: Path) -> Agentor:
             print(time.time(), flush=True)
         return "never"
 
+    if act.startswith("child-"):  # a sub-agent pays
+        clerk = Agentor("clerk", model=ScriptedModel([call("pay", {"euros": 5}), "paid"]), tools=[pay])
+        asks = ScriptedModel([call("clerk", {"input": "Pay 5."}), "done"])
+        return Agentor("boss", model=asks, tools=[clerk.as_tool()], store=opened(place))
     first = call("hang") if act == "hang" else call("pay", {"euros": 5})
     model = ScriptedModel([first, "done"])
     return Agentor("payer", model=model, tools=[pay, hang], store=opened(place))
@@ -49,13 +54,15 @@ def agent(act: str, place: str, folder: Path) -> Agentor:
 
 def main(act: str, place: str, folder: Path, word: str) -> dict[str, Any]:
     payer = agent(act, place, folder)
+    call_id = "call_1/call_1" if act.startswith("child-") else "call_1"
+    act = act.removeprefix("child-")
     try:
         if act in ("run", "hang"):
             result = payer.run("go", run_id="r")
         elif act == "decide":
-            return {"decided": [p.decided for p in payer.decide("r", {"call_1": WORDS[word]}, wait_s=30)]}
+            return {"decided": [p.decided for p in payer.decide("r", {call_id: WORDS[word]}, wait_s=30)]}
         else:
-            result = payer.resume("r", decisions={} if word == "-" else {"call_1": WORDS[word]}, wait_s=30)
+            result = payer.resume("r", decisions={} if word == "-" else {call_id: WORDS[word]}, wait_s=30)
     except (DecisionRefused, RunBusy) as error:
         return {"error": type(error).__name__}
     return {"status": result.status, "pending": [p.call_id for p in result.pending]}
