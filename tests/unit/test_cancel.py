@@ -280,6 +280,13 @@ async def test_a_request_that_comes_as_the_run_ends_changes_nothing(tmp_path: An
         assert (await agent.aresume(f"r{n}")).text == "done"
 
 
+async def test_whoever_follows_a_cancelled_run_comes_to_its_end() -> None:
+    endless = Endless()
+    await endless.cancelled_in_a_tool()
+    seen = [event async for event in endless.agent.attach("r")]
+    assert [e.type for e in seen] == [e.type for e in endless.store.load("r")]
+
+
 async def test_cancelling_the_task_still_raises_and_leaves_a_cancelled_run() -> None:
     endless = Endless()
     running = asyncio.create_task(endless.agent.arun("go", run_id="r"))

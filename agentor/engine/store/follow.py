@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from agentor.engine.events import Event
+from agentor.engine.events import Event, RunEnd
 from agentor.engine.store.access import Access
+from agentor.engine.words import CANCELLED
 from agentor.errors import RunNotFound, StoreError
 
 _CHECK_EVERY = 8  # looks that find nothing, after which it is asked whether the run is still there
@@ -17,7 +18,7 @@ Wait = Callable[[bool], Awaitable[None]]  # True: there was something new just n
 async def followed(
     access: Access, run_id: str, from_seq: int, wait: Wait | None = None
 ) -> AsyncIterator[Event]:
-    """The events from `from_seq` on, until a `run_end` is the last one.
+    """The events from `from_seq` on, until the last one says that the run has ended, or was cancelled.
 
     A run that was interrupted has not ended: it is followed until somebody resumes and finishes it.
 
@@ -40,7 +41,7 @@ async def followed(
         for event in events:
             yield event
         last, seq = events[-1:] or last, seq + len(events)
-        if last and last[0].type == "run_end":
+        if last and (isinstance(last[0], RunEnd) or getattr(last[0], "status", None) == CANCELLED):
             return
         await wait(bool(events))
         events = await access.load_from(run_id, seq)
