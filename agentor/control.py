@@ -80,8 +80,10 @@ class Control:
 
         Raises:
             RunNotFound, CorruptLog, UnsupportedLog, StoreError: as named.
-            TypeError: another process has it, and the store has no way to tell it.
+            TypeError: another process has it, and the store has no way to tell it; or `reason` is no text.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a text, not {reason!r}")
         return await self._runs.cancel(run_id, reason, wait_s)
 
     def cancel(self, run_id: str, reason: str = "cancelled", *, wait_s: float = 10.0) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal  # Any: JSON
@@ -29,7 +30,8 @@ class Budget:
         forks: "count": a fork counts what its parent spent before it; "from_zero": it does not.
 
     Raises:
-        ValueError: a limit that is not above 0, or a deadline without a time zone.
+        ValueError: a limit that is no number above 0, or a deadline without a time zone.
+        TypeError: a deadline that is no datetime.
     """
 
     turns: int | None = None
@@ -44,8 +46,14 @@ class Budget:
     def __post_init__(self) -> None:
         for name in _COUNTED:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not value > 0):
-                raise ValueError(f"budget: {name} must be above 0, not {value!r}")
+            if value is None:
+                continue
+            numbers = (int, float) if name in _FRACTIONS else (int,)
+            if isinstance(value, bool) or not isinstance(value, numbers) or not 0 < value < math.inf:
+                kind = "a number" if name in _FRACTIONS else "a whole number"
+                raise ValueError(f"budget: {name} must be {kind} above 0, not {value!r}")
+        if self.deadline is not None and not isinstance(self.deadline, datetime):
+            raise TypeError(f"budget: the deadline must be a datetime, not {self.deadline!r}")
         if self.deadline is not None and self.deadline.tzinfo is None:
             raise ValueError("budget: the deadline needs a time zone, such as datetime.now(UTC) has")
         if self.forks not in ("count", "from_zero"):

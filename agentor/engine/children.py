@@ -125,11 +125,26 @@ def split(
 ) -> tuple[dict[str, Decision], dict[str, dict[str, Decision]]]:
     """Decisions about a run's own calls, and by run id those about its sub-agents'."""
     own, below = dict[str, Decision](), dict[str, dict[str, Decision]]()
-    children = {c.call.call_id + BELOW: c.child for c in t.open_calls if c.child is not None}
+    children = prefixes(t)
     for call_id, decision in decisions.items():
-        prefix = next((p for p in children if call_id.startswith(p)), None)
-        if prefix is None:
+        child = next((child for child, prefix in children.items() if call_id.startswith(prefix)), None)
+        if child is None:
             own[call_id] = decision
         else:
-            below.setdefault(children[prefix], {})[call_id.removeprefix(prefix)] = decision
+            below.setdefault(child, {})[call_id.removeprefix(children[child])] = decision
     return own, below
+
+
+def prefixes(t: Transcript) -> dict[str, str]:
+    """By run id of each sub-agent that has not ended, what goes before the ids of its calls.
+
+    Providers' own ids may hold any character, so a prefix is quoted, and no id of the turn begins with it.
+    """
+    found, ids = dict[str, str](), [c.call.call_id for c in t.calls]
+    for c in t.open_calls:
+        if c.child is not None:
+            prefix = c.call.call_id.replace("%", "%25").replace(BELOW, "%2F") + BELOW
+            while any(call_id.startswith(prefix) for call_id in ids):
+                prefix += BELOW
+            found[c.child] = prefix
+    return found

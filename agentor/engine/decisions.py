@@ -122,8 +122,6 @@ def _approval(
     if not in_doubt and isinstance(decision, Happened | NotHappened):
         raise DecisionRefused(run_id, call_id, "it has not started: say Approve() or Deny(why)")
     args = decision.args if isinstance(decision, Approve) else None
-    if args is not None and not isinstance(args, dict):
-        raise DecisionRefused(run_id, call_id, f"edited arguments must be a JSON object, not {args!r}")
     expires_s = decision.expires_s if isinstance(decision, Approve) else None
     return Approval(
         call_id=call_id,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any  # arguments are JSON
 
+from agentor.engine import strictjson
 from agentor.engine.events import Approval
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.transcript import Transcript
@@ -26,6 +27,12 @@ class _Word:
     reason: str | None = None
     hash: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("by", "reason", "hash"):
+            said = getattr(self, name)
+            if not isinstance(said, str | None):
+                raise TypeError(f"{type(self).__name__}: {name} must be a text or None, not {said!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Approve(_Word):
@@ -36,6 +43,18 @@ class Approve(_Word):
 
     args: dict[str, Any] | None = None
     expires_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _Word.__post_init__(self)
+        if self.args is not None and not isinstance(self.args, dict):
+            raise TypeError(f"Approve: args must be a JSON object, not {self.args!r}")
+        try:
+            strictjson.dumps(self.args)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Approve: args cannot be saved as JSON: {error}") from None
+        seconds = self.expires_s
+        if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < float("inf")):
+            raise ValueError(f"Approve: expires_s must be seconds from 0 on, not {seconds!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +69,11 @@ class Happened(_Word):
     """A call in doubt took effect, and this is what it returned."""
 
     result: str
+
+    def __post_init__(self) -> None:
+        _Word.__post_init__(self)
+        if not isinstance(self.result, str):
+            raise TypeError(f"Happened: result must be the text that the model gets, not {self.result!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Runs(Steering):
         """
         events, transcript = await self._load(run_id)
         own = await self._decide_below(run_id, transcript, start.decisions, start.wait_s)
-        start = replace(start, decisions=own, below=await self._decided_below(transcript))
+        start = replace(start, decisions=own, below=await self._moved_below(transcript))
         if self._is_settled(transcript, start):
             approvals(run_id, transcript, start.decisions, time.time())
             return await self._stored(run_id, events, transcript)
@@ -97,9 +97,16 @@ class Runs(Steering):
                 return await self._stored(run_id, events, transcript)
             return await self._segment(hold, run_id, events, transcript, [], start, words=words)
 
-    async def _decided_below(self, t: Transcript) -> bool:
-        """Whether somebody has decided about a call of a sub-agent that this run waits for."""
-        return t.status in WAITING and any(p.decided for p in await self._below(t))
+    async def _moved_below(self, t: Transcript) -> bool:
+        """Whether a sub-agent that this run waits for can go on, or has done so by itself."""
+        if t.status not in WAITING:
+            return False
+        for c in t.open_calls:
+            if c.child is not None:
+                child = await self._child(c.child, t)
+                if child.status != c.stopped or _is_decided(child) or await self._moved_below(child):
+                    return True
+        return False
 
     async def _nest(
         self, tracer: Observer | Tracer | None, agent: SubAgent, task: Task, message: str
@@ -330,8 +337,7 @@ class Runs(Steering):
         if t.status in _FINAL:
             return True
         if t.status in WAITING:
-            now = time.time()
-            decided = start.below or any(c.decision and not is_over(c.decision, now) for c in t.open_calls)
+            decided = start.below or _is_decided(t)
             waits = bool(pending(t)) or any(c.child is not None for c in t.open_calls)  # a fork may not
             return waits and not start.decisions and not decided
         end = t.end
@@ -350,6 +356,11 @@ class Runs(Steering):
         """With what waits in the runs of its sub-agents, where it waits for them."""
         below = await self._below(t) if t.status in WAITING else []
         return replace(result, pending=[*result.pending, *below]) if below else result
+
+
+def _is_decided(t: Transcript) -> bool:
+    now = time.time()
+    return any(c.decision is not None and not is_over(c.decision, now) for c in t.open_calls)
 
 
 async def _report(task: Task, access: Access | None) -> None:

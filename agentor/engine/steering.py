@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
-from agentor.engine.children import BELOW, split
+from agentor.engine.children import prefixes, split
 from agentor.engine.decisions import Pending, approvals, pending
 from agentor.engine.events import Event
 from agentor.engine.journal import Journal
@@ -19,7 +19,7 @@ from agentor.engine.store.names import check_run_id
 from agentor.engine.stored import StoredRuns
 from agentor.engine.transcript import Transcript, advance, hydrate_next
 from agentor.engine.words import INTERRUPTED
-from agentor.errors import RunBusy
+from agentor.errors import RunBusy, RunNotFound
 
 WAITING = ("paused", "in_doubt")  # for a person
 UNDER_WAY = ("running", INTERRUPTED, *WAITING)
@@ -45,15 +45,26 @@ class Steering(StoredRuns):
     async def _below(self, t: Transcript) -> list[Pending]:
         """What waits in the runs of the sub-agents, under the ids of the calls that they are."""
         found = list[Pending]()
-        for c in t.open_calls:
-            if c.child is None or self._access is None:
-                continue
-            _, child = await self._access.load(c.child)
-            for p in await self._waiting(child):
-                found.append(
-                    replace(p, call_id=c.call.call_id + BELOW + p.call_id, run_id=p.run_id or c.child)
-                )
+        for child, prefix in prefixes(t).items():
+            for p in await self._waiting(await self._child(child, t)):
+                found.append(replace(p, call_id=prefix + p.call_id, run_id=p.run_id or child))
         return found
+
+    async def _child(self, child: str, t: Transcript) -> Transcript:
+        """How a sub-agent's run stands, of which this run knows.
+
+        Raises:
+            RunNotFound: its log is gone.
+        """
+        try:
+            return (await self._load(child))[1]
+        except RunNotFound as error:
+            call_id = next(c.call.call_id for c in t.open_calls if c.child == child)
+            error.add_note(
+                f"the run waits for this one, its call {call_id!r}: cancel() the run and resume() it to have "
+                "that call begun anew, or fork it with a new message"
+            )
+            raise
 
     async def _check(self, run_id: str, t: Transcript, decisions: Mapping[str, Decision]) -> None:
         """Refuse decisions, about any run in the tree, before one of them is written.

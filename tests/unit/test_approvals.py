@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -269,7 +270,6 @@ def test_words_that_a_run_has_no_use_for_are_refused_and_write_nothing() -> None
         ({"nosuch": Deny("x")}, "does not wait for a decision"),
         ({"call_2": Happened("x")}, r"it has not started: say Approve\(\)"),
         ({"call_2": NotHappened()}, "it has not started"),
-        ({"call_2": Approve(args=[1])}, "must be a JSON object"),  # type: ignore[arg-type]
         ({"call_2": Approve(), "nosuch": Approve()}, "does not wait"),
     ]
     for decisions, complaint in refused:
@@ -279,6 +279,27 @@ def test_words_that_a_run_has_no_use_for_are_refused_and_write_nothing() -> None
     assert len(till.store.load("r")) == length
     with pytest.raises(TypeError, match=r"must be Approve\(\), Deny\(why\), Happened\(result\)"):
         till.agent.decide("r", {"call_2": True})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "complaint"),
+    [
+        (lambda: Approve(args=[1]), TypeError, "args must be a JSON object"),  # type: ignore[arg-type]
+        (lambda: Approve(args={"n": {1}}), ValueError, "args cannot be saved as JSON: .*set"),
+        (lambda: Approve(args={"n": float("nan")}), ValueError, "args cannot be saved as JSON"),
+        (lambda: Approve(expires_s=-1), ValueError, "expires_s must be seconds from 0 on"),
+        (lambda: Approve(expires_s=float("nan")), ValueError, "expires_s must be seconds from 0 on"),
+        (lambda: Approve(by=7), TypeError, "by must be a text"),  # type: ignore[arg-type]
+        (lambda: Deny({"why": 1}), TypeError, "reason must be a text"),  # type: ignore[arg-type]
+        (lambda: Happened({"paid": 5}), TypeError, "result must be the text"),  # type: ignore[arg-type]
+        (lambda: NotHappened(hash=1), TypeError, "hash must be a text"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_word_that_no_log_could_keep_is_refused_where_it_is_said(
+    make: Callable[[], Any], error: type[Exception], complaint: str
+) -> None:
+    with pytest.raises(error, match=complaint):
+        make()
 
 
 def test_a_second_word_on_the_same_call_is_refused_and_says_who_was_first() -> None:

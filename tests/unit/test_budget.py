@@ -136,8 +136,13 @@ def test_a_deadline_ends_a_run_and_a_later_one_goes_on() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "complaint"),
     [
-        (lambda: Budget(turns=0), ValueError, "turns must be above 0"),
-        (lambda: Budget(usd=-1.0), ValueError, "usd must be above 0"),
+        (lambda: Budget(turns=0), ValueError, "turns must be a whole number above 0"),
+        (lambda: Budget(tool_calls=1.5), ValueError, "tool_calls must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Budget(input_tokens="5"), ValueError, "input_tokens must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Budget(usd=float("nan")), ValueError, "usd must be a number above 0"),
+        (lambda: Budget(usd=float("inf")), ValueError, "usd must be a number above 0"),
+        (lambda: Budget(deadline=5), TypeError, "deadline must be a datetime"),  # type: ignore[arg-type]
+        (lambda: Budget(usd=-1.0), ValueError, "usd must be a number above 0"),
         (lambda: Budget(deadline=datetime(2030, 1, 1)), ValueError, "needs a time zone"),
         (lambda: Budget(forks="maybe"), ValueError, "forks must be"),  # type: ignore[arg-type]
         (lambda: agent().run("go", budget={"turns": 1}), TypeError, "budget takes a Budget"),  # type: ignore[arg-type]

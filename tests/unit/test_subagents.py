@@ -13,7 +13,7 @@ from agentor import Agentor, Approve, Budget, Deny, FileStore, Happened, MemoryS
 from agentor.engine.events import Child, RunStart, ToolCall
 from agentor.engine.messages import Usage
 from agentor.engine.transcript import fold
-from agentor.errors import DecisionRefused
+from agentor.errors import DecisionRefused, RunNotFound
 from agentor.testing import ScriptedModel, answer, call, error
 
 USAGE = Usage(input_tokens=100, output_tokens=10, total_tokens=110)
@@ -343,3 +343,58 @@ def test_a_fork_asks_sub_agents_of_its_own() -> None:
     assert (result.text, firm.paid) == ("All done.", [5])
     assert {run_id: firm.store.load(run_id) for run_id in parent} == parent
     assert firm.boss.unresolved("r") != []
+
+
+def test_a_sub_agent_that_was_finished_by_itself_lets_its_parent_go_on() -> None:
+    firm = Firm(pay={"needs_approval": True})
+    waits = firm.boss.run("go", run_id="r").pending[0]
+    cashier = Agentor(
+        "cashier", model=firm.cashier.model, tools=firm.cashier.tools, store=firm.store, on_change="refuse"
+    )
+    assert cashier.resume(str(waits.run_id), decisions={"call_1": Approve()}).status == "completed"
+    result = firm.boss.resume("r")
+    assert (result.text, firm.paid) == ("All done.", [5])
+
+
+def test_a_run_whose_sub_agents_log_is_gone_says_so_and_how_to_go_on() -> None:
+    firm = Firm(pay={"needs_approval": True})
+    firm.boss.run("go", run_id="r")
+    firm.store.delete(firm.child_of("r"))
+    for act in (firm.boss.resume, firm.boss.unresolved):
+        with pytest.raises(RunNotFound, match=firm.child_of("r")) as caught:
+            act("r")
+        assert "its call 'call_1': cancel() the run and resume() it" in caught.value.__notes__[0]
+    firm.boss.cancel("r")
+    result = firm.boss.resume("r")
+    assert firm.boss.resume("r", decisions={result.pending[0].call_id: Approve()}).text == "All done."
+
+
+def test_ids_of_calls_with_slashes_name_one_call_each() -> None:
+    paid: list[int] = []
+
+    @function_tool(needs_approval=True)
+    def pay(euros: int) -> str:
+        paid.append(euros)
+        return "paid"
+
+    clerk = Agentor("clerk", model=ScriptedModel([call("pay", {"euros": 1}, id="x"), "done"]), tools=[pay])
+    calls = [
+        call("clerk", {"input": "go"}, id="a"),
+        call("clerk", {"input": "again"}, id="a/"),
+        *(call("pay", {"euros": n}, id=call_id) for n, call_id in enumerate(["a/x", "a//x", "a%2F/x"], 2)),
+    ]
+    store = MemoryStore()
+    boss = Agentor("boss", model=ScriptedModel([calls, "Well."]), tools=[clerk.as_tool(), pay], store=store)
+    waiting = {p.call_id: p for p in boss.run("go", run_id="r").pending}
+    assert [(p.run_id is not None, (p.args or {})["euros"]) for p in waiting.values()] == [
+        (False, 2),
+        (False, 3),
+        (False, 4),
+        (True, 1),
+        (True, 1),
+    ]
+    for call_id, p in waiting.items():
+        before = list(paid)
+        result = boss.resume("r", decisions={call_id: Approve()})
+        assert paid == [*before, (p.args or {})["euros"]]
+    assert result.text == "Well."

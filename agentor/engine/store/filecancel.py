@@ -58,7 +58,7 @@ class FileCancels:
         with contextlib.suppress(FileNotFoundError, ValueError):
             fd = self._folder.open(run_id, name, os.O_RDONLY)
             try:
-                content = json.loads(os.pread(fd, 65536, 0))
+                content = json.loads(os.pread(fd, os.fstat(fd).st_size, 0))
             finally:
                 os.close(fd)
             return content if isinstance(content, dict) else {}

@@ -14,7 +14,7 @@ from agentor.engine.store.base import LEASE_S, Lease, Write, fork_marker
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.records import events_of, record, sound_records
-from agentor.engine.store.row import HOLDER_COLUMNS, INFO_COLUMNS, Row, columns, kept_aside
+from agentor.engine.store.row import HOLDER_COLUMNS, INFO_COLUMNS, Row, columns, kept_aside, plain
 from agentor.engine.store.sqlitefile import SQLiteFile
 from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.store.upkeep import Upkeep
@@ -280,7 +280,7 @@ class SQLiteStore(Upkeep):
             row = _row(db, run_id)
             if not row.info.records:
                 raise RunNotFound(run_id, repr(self))
-            asked = (run_id, row.holder.epoch, reason)
+            asked = (run_id, row.holder.epoch, plain(reason) or "")
             db.execute("INSERT OR REPLACE INTO cancels VALUES (?, ?, ?)", asked)
 
     def cancel_requested(self, run_id: str, epoch: int) -> str | None:
