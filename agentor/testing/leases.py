@@ -59,7 +59,7 @@ class Leases:
         assert store.cancel_requested("r", lease.epoch) == "enough \u2713 'quoted'"
         outside.request_cancel("r", "now")
         assert store.cancel_requested("r", lease.epoch) == "now"
-        for odd in ("long " * 40_000, "half \ud800 of a pair", "a \0 within"):  # arrives, if not to the letter
+        for odd in ("long " * 40_000, "half \ud800 of a pair", "a \0 within"):  # not all to the letter
             outside.request_cancel("r", odd)
             assert (store.cancel_requested("r", lease.epoch) or "")[:2] == odd[:2]
         assert store.cancel_requested("other", lease.epoch) is None
