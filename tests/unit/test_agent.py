@@ -276,9 +276,10 @@ def test_ctrl_c_is_recorded_with_the_results_that_finish_and_names_the_run(tmp_p
     process = script(
         tmp_path,
         """
-        import threading
+        import signal, threading
         from agentor import Agentor, FileStore
         from agentor.testing import ScriptedModel, call
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
         started = threading.Event()
         def slow() -> str:
             print("started", flush=True)
