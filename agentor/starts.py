@@ -47,6 +47,6 @@ class Starts:
             tracer=tracer_for(tracing, self.tracer),
             stream=stream,
             decisions=dict(decisions or {}),
-            budget=budget,
+            budget=None if budget is None else budget.to_dict(),
             wait_s=wait_s,
         )

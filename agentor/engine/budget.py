@@ -67,7 +67,7 @@ class Budget:
         return {name: value for name, value in known.items() if value is not None}
 
 
-_FRACTIONS, _LEAST = ("usd", "seconds_active"), 1e-9
+_FRACTIONS = ("usd", "seconds_active")
 _COUNTED = tuple(f.name for f in fields(Budget) if f.name not in ("deadline", "forks"))
 
 
@@ -98,27 +98,29 @@ def over(t: Transcript, now: float) -> str | None:
     return "; ".join(reasons) or None
 
 
-def for_child(t: Transcript, child: str, share: int, own: Budget | None) -> Budget | None:
+def for_child(t: Transcript, child: str, place: int, share: int, own: Budget | None) -> dict[str, Any] | None:
     """What a sub-agent's run may spend in all: its share of what is left, and what it has spent already.
 
     Args:
         child: Its run.
-        share: How many sub-agents are at work at once: what is left is divided equally.
+        place, share: Which one it is (from 0) of how many at work at once: what is left is divided
+            equally, what does not divide among the first ones. A share can be nothing.
         own: A limit of its own.
+
+    Returns: As a budget stands in the log; None where nothing limits it.
     """
-    limits = {} if own is None else {name: getattr(own, name) for name in _COUNTED if getattr(own, name)}
+    limits = {} if own is None else own.to_dict()
     before = _spent_by(t.children.get(child))
     for name, remaining in left(t, 0.0).items():
         if name == "deadline":
-            continue
-        part = max(remaining / share, _LEAST)
-        limit = getattr(before, name) + (part if name in _FRACTIONS else max(int(part), 1))
+            limit = remaining  # from the epoch on
+        elif name in _FRACTIONS:
+            limit = getattr(before, name) + max(remaining, 0.0) / share
+        else:
+            part, rest = divmod(max(int(remaining), 0), share)
+            limit = getattr(before, name) + part + (place < rest)
         limits[name] = min(limit, limits.get(name, limit))
-    deadline = None if own is None else own.deadline
-    if "deadline" in (t.budget or {}):
-        given = datetime.fromtimestamp((t.budget or {})["deadline"], UTC)
-        deadline = given if deadline is None else min(given, deadline)
-    return Budget(**limits, deadline=deadline) if limits or deadline else None
+    return limits or None
 
 
 def _spent_by(child: Child | None) -> Spent:

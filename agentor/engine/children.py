@@ -27,7 +27,7 @@ class Task:
     Attributes:
         run_id, call_id: The parent's run, and its call.
         child: The id of the sub-agent's own run.
-        budget: What the parent's run leaves it.
+        budget: What the parent's run leaves it, as it stands in the log.
         traceparent: The span of the call, as a W3C header.
         report: Called with how the run stands, each time that it stops.
     """
@@ -36,7 +36,7 @@ class Task:
     call_id: str
     child: str
     context: Any
-    budget: Budget | None
+    budget: dict[str, Any] | None
     traceparent: str
     report: Callable[[Transcript], None]
 

@@ -224,9 +224,9 @@ class Session(Recording):
             if refused is not None:
                 self.record(refused.result)
         await self.journal.commit()  # write-ahead: the calls are on disk before any body runs
-        share = sum(isinstance(tool, SubAgent) for _, tool, _ in ready)
+        agents = [c.call.call_id for c, tool, _ in ready if isinstance(tool, SubAgent)]
         for c, tool, args in ready:
-            work = self._run_call(c, tool, args, started[c.call.call_id], share)
+            work = self._run_call(c, tool, args, started[c.call.call_id], agents)
             self._running[asyncio.create_task(work)] = c
         while self._running:
             done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
@@ -234,17 +234,19 @@ class Session(Recording):
             await self.journal.commit()  # each result when it is there, not when the turn is over
 
     async def _run_call(
-        self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int, share: int
+        self, c: OpenCall, tool: Tool, args: dict[str, Any], seq: int, agents: list[str]
     ) -> ToolResult | None:
         with self.journal.watch.use_span(seq):
             if isinstance(tool, SubAgent):
                 assert self._nest is not None
-                return await served(c, tool, args, self._task(c, tool, args, seq, share), self._nest)
+                return await served(c, tool, args, self._task(c, tool, args, seq, agents), self._nest)
             return await run_tool(c, tool, args, self._worker)
 
-    def _task(self, c: OpenCall, tool: SubAgent, args: dict[str, Any], seq: int, share: int) -> Task:
-        child = child_id(context_of(c, args, self._worker).idempotency_key)
-
+    def _task(self, c: OpenCall, tool: SubAgent, args: dict[str, Any], seq: int, agents: list[str]) -> Task:
+        child, place = (
+            child_id(context_of(c, args, self._worker).idempotency_key),
+            agents.index(c.call.call_id),
+        )
         root = root_of(self.journal.run_id, self.events)
 
         def report(t: Transcript) -> None:
@@ -255,7 +257,7 @@ class Session(Recording):
             call_id=c.call.call_id,
             child=child,
             context=self.spec.context,
-            budget=for_child(self.transcript, child, share, tool.budget),
+            budget=for_child(self.transcript, child, place, len(agents), tool.budget),
             traceparent=replace(root, span_id=span_id(self.journal.run_id, seq)).traceparent,
             report=report,
         )

@@ -198,8 +198,10 @@ def closed(
 
 def _may_rewind(t: Transcript, on_crash: Callable[[str], str]) -> bool:
     resumed = t.segment > t.last_segment
+    # Where none has started, as when a budget came first, nothing is in doubt: what was asked for runs.
+    begun = any(c.attempt or c.in_doubt for c in t.calls)
     untouched = not t.decided and all(c.result is None for c in t.calls)
-    return resumed and untouched and all(on_crash(c.call.name) == "rewind" for c in t.open_calls)
+    return resumed and begun and untouched and all(on_crash(c.call.name) == "rewind" for c in t.open_calls)
 
 
 def _note(c: OpenCall, policy: str) -> str:

@@ -322,8 +322,9 @@ class Runs(Steering):
 
     def _budget(self, t: Transcript, start: Start) -> dict[str, Any] | None:
         """The one that was given; a new run has the agent's, and any other keeps its own."""
-        given = start.budget or (None if t.next_seq else self._spec.budget)
-        return None if given is None else given.to_dict()
+        if start.budget is not None or t.next_seq or self._spec.budget is None:
+            return start.budget
+        return self._spec.budget.to_dict()
 
     @staticmethod
     def _turns_done(t: Transcript) -> int:

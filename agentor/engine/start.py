@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any  # metadata is the user's JSON
 
-from agentor.engine.budget import Budget
 from agentor.engine.events import Event
 from agentor.engine.observer import Observer, Tracer
 from agentor.engine.policy import Decision
@@ -29,7 +28,7 @@ class Start:
     traceparent: str | None = None  # the span that a sub-agent's run is in
     below: bool = False  # somebody has decided about a call of a sub-agent
     of_fork: bool = False  # the fork itself goes on
-    budget: Budget | None = None
+    budget: dict[str, Any] | None = None  # as it stands in the log
 
 
 def new_run_id() -> str:

@@ -51,7 +51,7 @@ class Steering(StoredRuns):
         return found
 
     async def _child(self, child: str, t: Transcript) -> Transcript:
-        """How a sub-agent's run stands, of which this run knows.
+        """How a sub-agent's run stands; empty where the parent's process died before it began.
 
         Raises:
             RunNotFound: its log is gone.
@@ -59,6 +59,8 @@ class Steering(StoredRuns):
         try:
             return (await self._load(child))[1]
         except RunNotFound as error:
+            if child not in t.children:
+                return Transcript()
             call_id = next(c.call.call_id for c in t.open_calls if c.child == child)
             error.add_note(
                 f"the run waits for this one, its call {call_id!r}: cancel() the run and resume() it to have "

@@ -173,3 +173,18 @@ def test_whatever_crashes_in_between_nothing_is_counted_twice_or_forgotten(
     assert spent.input_tokens == 100 * len(answers)
     assert spent.usd == pytest.approx(0.5 * len(answers))
     assert spent - spent == Spent()
+
+
+def test_an_answer_whose_calls_a_budget_kept_back_is_not_paid_for_again() -> None:
+    ran: list[int] = []
+
+    @function_tool  # on_crash="rewind"
+    def step(n: int) -> str:
+        ran.append(n)
+        return "ok"
+
+    model = ScriptedModel([[call("step", {"n": 1}), call("step", {"n": 2})], "done"])
+    held = Agentor("a", model=model, tools=[step], store=MemoryStore(), budget=Budget(tool_calls=1))
+    assert (held.run("go", run_id="r").status, ran) == ("budget", [])
+    result = held.resume("r", budget=Budget(tool_calls=2))
+    assert (result.text, ran, len(model.requests)) == ("done", [1, 2], 2)

@@ -398,3 +398,34 @@ def test_ids_of_calls_with_slashes_name_one_call_each() -> None:
         result = boss.resume("r", decisions={call_id: Approve()})
         assert paid == [*before, (p.args or {})["euros"]]
     assert result.text == "Well."
+
+
+@pytest.mark.parametrize("name", ["turns", "tool_calls"])
+@pytest.mark.parametrize("limit", range(1, 9))
+def test_no_sub_agent_takes_a_run_over_its_budget_and_raising_it_step_by_step_ends_it(
+    name: str, limit: int
+) -> None:
+    store, clerks = MemoryStore(), 3
+
+    @function_tool
+    def look(n: int) -> str:
+        return "seen"
+
+    def clerk_step(messages: Any, _: Any) -> Any:
+        looks = sum(m["role"] == "assistant" for m in messages)
+        return call("look", {"n": looks}) if looks < 2 else f"clerk {messages[0]['content']} is done"
+
+    clerk = Agentor("clerk", model=ScriptedModel(clerk_step), tools=[look])
+    calls = [call("clerk", {"input": str(n)}) for n in range(clerks)]
+    boss = Agentor("boss", model=ScriptedModel([calls, "Well."]), tools=[clerk.as_tool()], store=store)
+    result = boss.run("go", run_id="r", budget=Budget(**{name: limit}))
+    while result.status == "budget":
+        assert getattr(fold(store.load("r")).spent, name) <= limit
+        limit += 1
+        result = boss.resume("r", budget=Budget(**{name: limit}))
+    spent = fold(store.load("r")).spent
+    assert (result.text, spent.turns, spent.tool_calls) == ("Well.", 2 + 3 * clerks, 3 * clerks)
+    assert getattr(spent, name) <= limit
+    assert [m["content"] for m in result.messages if m["role"] == "tool"] == [
+        f"clerk {n} is done" for n in range(clerks)
+    ]
