@@ -25,7 +25,9 @@ class RunStart(Event):
     messages: list[Message] = field(default_factory=list)  # only those that this segment adds
     format: int | None = None  # log version; in a run's first record
     engine: str | None = None  # version of agentor
-    fingerprint: dict[str, Any] | None = None  # digests of instructions and tool schemas
+    fingerprint: dict[str, Any] | None = None  # digests of instructions, of tools' and the output's schemas
+    tools: dict[str, Any] | None = None  # what the model is told of each tool that the log lacks, by name
+    output: dict[str, Any] | None = None  # the schema that answers must fit, where the log lacks it
     parent: dict[str, str] | None = None  # of a sub-agent's run: run_id and call_id that it serves
     of_fork: bool | None = None  # True: the fork itself goes on with it, right behind its marker
     stream: bool | None = None  # True: the model is asked to stream, from this segment on

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any  # JSON schemas
 
+from agentor.engine import strictjson
 from agentor.engine.calls import AgentSpec
 from agentor.engine.messages import digest
 from agentor.engine.transcript import Transcript
@@ -13,12 +14,39 @@ from agentor.errors import AgentChanged, AgentChangedWarning
 
 
 def fingerprint_of(spec: AgentSpec) -> dict[str, Any]:
-    """Digests of the instructions and of each tool's schema, with the kinds of its arguments."""
-    tools = {
-        name: {"hash": tool.fingerprint[:16], "arguments": _arguments(tool.parameters)}
-        for name, tool in sorted(spec.tools.items())
+    """Digests of the instructions, of each tool's schema and of the output's, where there is one."""
+    tools = {name: tool.fingerprint[:16] for name, tool in sorted(spec.tools.items())}
+    known: dict[str, Any] = {"instructions": digest(spec.instructions)[:16], "tools": tools}
+    if spec.response_format is not None:
+        known["output"] = digest(spec.response_format)[:16]
+    return known
+
+
+def definitions_of(spec: AgentSpec) -> dict[str, dict[str, Any]]:
+    """What the model is told of each tool: its `description` and `parameters`, by its name."""
+    return {name: told(tool.schema) for name, tool in sorted(spec.tools.items())}
+
+
+def told(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's definition without its name."""
+    return {key: value for key, value in schema["function"].items() if key != "name"}
+
+
+def new_definitions(spec: AgentSpec, t: Transcript) -> dict[str, dict[str, Any]]:
+    """The definitions that the log does not hold yet."""
+    hashes = (t.fingerprint or {}).get("tools") or {}
+    return {
+        name: definition
+        for name, definition in definitions_of(spec).items()
+        if name not in t.definitions or hashes.get(name) != spec.tools[name].fingerprint[:16]
     }
-    return {"instructions": digest(spec.instructions)[:16], "tools": tools}
+
+
+def new_output(spec: AgentSpec, t: Transcript) -> dict[str, Any] | None:
+    """The output's schema, where the log does not hold it yet."""
+    known = (t.fingerprint or {}).get("output")
+    is_new = spec.response_format is not None and known != digest(spec.response_format)[:16]
+    return spec.response_format if is_new else None
 
 
 def changes(spec: AgentSpec, t: Transcript) -> list[str]:
@@ -27,14 +55,33 @@ def changes(spec: AgentSpec, t: Transcript) -> list[str]:
         return []
     now, then = fingerprint_of(spec), t.fingerprint
     found = ["its instructions"] if now["instructions"] != then.get("instructions") else []
-    old, new = then.get("tools") or {}, now["tools"]
-    found += [f"tool {name!r} is gone" for name in old if name not in new]
-    found += [f"tool {name!r} is new" for name in new if name not in old]
-    for name in new:
-        if name in old and _hash(old[name]) != new[name]["hash"]:
-            found.append(f"tool {name!r}{_difference(old[name], new[name])}")
+    found += tool_changes(spec, t)
+    if now.get("output") != then.get("output") and same(spec.response_format) != same(t.output):
+        found.append("its output type")
     if t.model is not None and t.model not in spec.model_names:
         found.append(f"model {t.model!r} -> {spec.model_name!r}")
+    return found
+
+
+def tool_changes(spec: AgentSpec, t: Transcript) -> list[str]:
+    """How this agent's tools differ from those that the log tells of, for people."""
+    then = (t.fingerprint or {}).get("tools") or {}
+    old, new = t.definitions, definitions_of(spec)
+    gone, come = [name for name in then if name not in new], [name for name in new if name not in then]
+    found = []
+    for name in list(gone):  # the same tool under another name
+        twin = next((n for n in come if name in old and same(old[name]) == same(new[n])), None)
+        if twin is not None:
+            found.append(f"tool {name!r} is now called {twin!r}")
+            gone.remove(name)
+            come.remove(twin)
+    found += [f"tool {name!r} is gone" for name in gone]
+    found += [f"tool {name!r} is new" for name in come]
+    for name in new:
+        if name in then and then[name] != spec.tools[name].fingerprint[:16]:
+            difference = _difference(old.get(name), new[name])
+            if difference is not None:
+                found.append(f"tool {name!r}{difference}")
     return found
 
 
@@ -64,12 +111,53 @@ def warn_of_change(spec: AgentSpec, run_id: str, t: Transcript) -> None:
         warnings.warn(text, AgentChangedWarning, stacklevel=3)
 
 
-def _arguments(parameters: Mapping[str, Any]) -> dict[str, str]:
+def same(schema: Any, *, ordered: bool = True) -> Any:
+    """A schema without what cannot matter: runs of white space in its texts, the order of required names."""
+    if isinstance(schema, Mapping):
+        return {key: same(value, ordered=key != "required") for key, value in schema.items()}
+    if isinstance(schema, list):
+        items = [same(item) for item in schema]
+        return items if ordered else sorted(items, key=str)
+    return " ".join(schema.split()) if isinstance(schema, str) else schema
+
+
+def _difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str | None:
+    """What differs, in words; an empty text where the log does not say, None where nothing that matters."""
+    if old is None:
+        return ""
+    if same(old) == same(new):
+        return None
+    before, now = _arguments(old), _arguments(new)
+    said = [f"argument {name!r} is gone" for name in before if name not in now]
+    said += [f"argument {name!r} is new: {now[name][0]}" for name in now if name not in before]
+    for name in now:
+        if name in before and before[name] != now[name]:
+            (kind, was), (kind_now, now_is) = before[name], now[name]
+            if kind != kind_now:
+                said.append(f"argument {name!r} was {kind}, is {kind_now}")
+            elif was.get("description") != now_is.get("description"):
+                said.append(f"argument {name!r}: its description")
+            else:
+                said.append(f"argument {name!r}: its schema")
+    if same(old.get("description")) != same(new.get("description")):
+        said.append("its description")
+    return ": " + ", ".join(said or ["its schema"])
+
+
+def _arguments(definition: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By name, an argument's kind in words, and its schema."""
+    parameters = definition.get("parameters") or {}
     required = parameters.get("required") or []
     return {
-        name: _kind(schema) + ("" if name in required else ", optional")
+        name: (_kind(schema) + _default(schema, name in required), same(schema))
         for name, schema in (parameters.get("properties") or {}).items()
     }
+
+
+def _default(schema: Any, required: bool) -> str:
+    if isinstance(schema, Mapping) and "default" in schema:
+        return f" with the default {strictjson.dumps(schema['default'])}"
+    return "" if required else ", optional"
 
 
 def _kind(schema: Any) -> str:
@@ -86,22 +174,3 @@ def _kind(schema: Any) -> str:
     kind = schema.get("type") or ("object" if "$ref" in schema or "properties" in schema else "anything")
     kind = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
     return f"array of {_kind(schema['items'])}" if kind == "array" and "items" in schema else kind
-
-
-def _hash(tool: Any) -> Any:
-    return tool.get("hash") if isinstance(tool, Mapping) else tool
-
-
-def _difference(old: Any, new: Mapping[str, Any]) -> str:
-    before = old.get("arguments") if isinstance(old, Mapping) else None
-    if before is None:
-        return ""
-    now = new["arguments"]
-    said = [f"argument {name!r} is gone" for name in before if name not in now]
-    said += [f"argument {name!r} is new: {now[name]}" for name in now if name not in before]
-    said += [
-        f"argument {name!r} was {before[name]}, is {now[name]}"
-        for name in now
-        if name in before and before[name] != now[name]
-    ]
-    return ": " + ", ".join(said or ["its description"])

@@ -15,7 +15,13 @@ from agentor.engine.calls import result_event
 from agentor.engine.children import Outcome, SubAgent, Task
 from agentor.engine.decisions import approvals, pending
 from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
-from agentor.engine.fingerprint import fingerprint_of, refuse_change, warn_of_change
+from agentor.engine.fingerprint import (
+    fingerprint_of,
+    new_definitions,
+    new_output,
+    refuse_change,
+    warn_of_change,
+)
 from agentor.engine.forkpoint import cut
 from agentor.engine.journal import Journal, finish
 from agentor.engine.loop import OUTPUT_MISMATCH, Session
@@ -300,6 +306,8 @@ class Runs(Steering):
             format=None if t.next_seq else FORMAT,
             engine=self._version,
             fingerprint=fingerprint_of(spec),
+            tools=new_definitions(spec, t) or None,
+            output=new_output(spec, t),
             parent=start.parent if not t.next_seq else None,
             traceparent=start.traceparent,
             of_fork=start.of_fork or None,

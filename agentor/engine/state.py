@@ -33,6 +33,8 @@ class Transcript:
     fallback: str | None = None  # the fallback model that the run goes on with
     params: Mapping[str, Any] | None = None
     fingerprint: Mapping[str, Any] | None = None
+    definitions: Mapping[str, Any] = field(default_factory=dict)  # of each tool so far, by its name
+    output: Mapping[str, Any] | None = None  # the schema of answers
     limits: Mapping[str, int] = field(default_factory=dict)
     epoch: int = 0
     segment: int = 0  # run_starts so far

@@ -135,6 +135,8 @@ def _run_start(t: Transcript, event: RunStart) -> Transcript:
         agent=event.agent or t.agent,
         model=event.model or t.model,
         fingerprint=event.fingerprint or t.fingerprint,
+        definitions={**t.definitions, **event.tools} if event.tools else t.definitions,
+        output=event.output or (t.output if "output" in (event.fingerprint or {}) else None),
         limits={**t.limits, **(event.limits or {})},
         streams=event.stream or t.streams,
         epoch=event.epoch or t.epoch,

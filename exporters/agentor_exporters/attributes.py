@@ -308,7 +308,7 @@ def _bare(span: Span) -> Span:
     if isinstance(span, AgentSpan):
         start, end = span.start, span.end
         if isinstance(start, RunStart):
-            start = replace(start, messages=[], system=None, fingerprint=None)
+            start = replace(start, messages=[], system=None, fingerprint=None, tools=None, output=None)
         if isinstance(end, RunEnd):
             end = replace(end, text=None, error=None)
         return replace(span, start=start, end=end, error=None)

@@ -6,8 +6,9 @@ import warnings
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
-from agentor import Agentor, Approve, MemoryStore, function_tool
+from agentor import Agentor, Approve, MemoryStore, Tool, function_tool
 from agentor.errors import AgentChanged, AgentChangedWarning
 from agentor.testing import ScriptedModel, call
 
@@ -37,8 +38,9 @@ def refund(amount: str, note: str, tags: list[int] | None = None) -> str:
 
 
 WORDS = (
-    "tool 'refund': argument 'way' is gone, argument 'tags' is new: array of integer or null, optional, "
-    "argument 'amount' was number, is string, argument 'note' was string, optional, is string"
+    "tool 'refund': argument 'way' is gone, "
+    "argument 'tags' is new: array of integer or null with the default null, "
+    "argument 'amount' was number, is string, argument 'note' was string with the default \"\", is string"
 )
 
 
@@ -111,3 +113,47 @@ def test_a_fork_with_a_new_message_needs_no_tool_of_the_calls_that_it_puts_aside
 def test_what_on_change_can_be_is_said() -> None:
     with pytest.raises(ValueError, match="on_change must be 'warn' or 'refuse' or 'accept', not 'maybe'"):
         agent(None, [], on_change="maybe")
+
+
+def test_a_renamed_tool_is_told_as_one_and_white_space_is_no_change() -> None:
+    def pay(amount: float) -> str:
+        """Give
+        back."""
+        return "paid"
+
+    store, plain = MemoryStore(), Tool.from_function(pay)
+    agent(store, [plain]).run("go", run_id="r")
+    wide = {**plain.parameters, "required": ["amount"], "title": "pay"}
+    reworded = Tool(name="pay", description="Give  back.", parameters=plain.parameters, invoke=pay)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent(store, [reworded]).continue_run("r", "more")
+    renamed = Tool(name="payout", description="Give back.", parameters=plain.parameters, invoke=pay)
+    with pytest.warns(AgentChangedWarning, match="tool 'pay' is now called 'payout'"):
+        agent(store, [renamed]).continue_run("r", "more")
+    other = Tool(name="payout", description="Give back.", parameters=wide, invoke=pay)
+    with pytest.warns(AgentChangedWarning, match="tool 'payout': its schema"):
+        agent(store, [other]).continue_run("r", "more")
+
+
+def test_definitions_and_the_outputs_schema_are_in_the_log_once() -> None:
+    class Sum(BaseModel):
+        total: int
+
+    @function_tool
+    def refund(amount: float) -> str:
+        """Give back."""
+        return "refunded"
+
+    store = MemoryStore()
+    model = ScriptedModel([call("refund", {"amount": 5}), '{"total": 5}', '{"total": 6}'])
+    one = Agentor("a", "Be brief.", model, [refund], store=store, output_type=Sum)
+    one.run("go", run_id="r")
+    one.continue_run("r", "again")
+    first, second = (e.to_dict() for e in store.load("r") if e.type == "run_start")
+    assert first["tools"]["refund"]["description"] == "Give back."
+    assert first["tools"]["refund"]["parameters"]["properties"]["amount"]["type"] == "number"
+    assert first["output"]["json_schema"]["schema"]["properties"]["total"]["type"] == "integer"
+    assert not {"tools", "output"} & set(second)
+    with pytest.warns(AgentChangedWarning, match="its output type"):
+        agent(store, [refund]).continue_run("r", "go")
