@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
+from agentor.engine.calls import AgentSpec
 from agentor.engine.decisions import Pending, check_types
 from agentor.engine.events import Event
 from agentor.engine.policy import Decision
@@ -20,6 +21,11 @@ class Control:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
+
+    @property
+    def spec(self) -> AgentSpec:
+        """The agent as the engine sees it, for whatever looks at agents, such as replay."""
+        return self._runs.spec
 
     def attach(self, run_id: str, *, from_seq: int = 0) -> AsyncIterator[Event]:
         """Every saved event of a run that runs anywhere, as `astream` gives them, until it has ended.

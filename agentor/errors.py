@@ -329,6 +329,10 @@ class AgentChangedWarning(UserWarning):
     """The agent that continues a run differs from the one that wrote it."""
 
 
+class ReplayDrift(AgentorError, AssertionError):
+    """An agent does otherwise than a recorded run; the text is the report."""
+
+
 class StoreWarning(UserWarning):
     """A store lacks a capability, so a promise is weaker than usual."""
 
@@ -343,6 +347,7 @@ __all__ = [
     "InvalidRunId",
     "MissingExtra",
     "ModelError",
+    "ReplayDrift",
     "RunBusy",
     "RunExists",
     "RunNotFound",

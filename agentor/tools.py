@@ -175,6 +175,14 @@ class Tool:
                 f"no result after {self.timeout_s:g} s; it may still have had its effect"
             ) from None
 
+    def check(self, args: dict[str, Any], context: ToolContext) -> None:
+        """Nothing, where a call with these arguments would reach the function.
+
+        Raises:
+            ToolArgumentError: they do not fit.
+        """
+        self._arrange(args, context)
+
     async def approval_reason(self, args: dict[str, Any], context: ToolContext) -> str | None:
         """Why a person must agree before this call starts; None where nobody must."""
         if isinstance(self.needs_approval, bool):

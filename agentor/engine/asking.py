@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any  # request parameters are JSON
 
-from agentor.engine.calls import name_of
+from agentor.engine.calls import name_of, request_schemas
 from agentor.engine.compaction import compacted
 from agentor.engine.events import Context, Event, Generation, Retry, TextDelta
 from agentor.engine.messages import split_message
@@ -97,11 +97,7 @@ class Asking:
 
     async def _ask(self, model: Model, turn: int, started: float) -> tuple[ModelResponse, float | None]:
         messages = self._log.transcript.messages
-        tools = [
-            tool.schema
-            for name, tool in self._log.spec.tools.items()
-            if name not in self._log.transcript.disabled
-        ] or None
+        tools = request_schemas(self._log.spec, self._log.transcript.disabled)
         if not self._log.transcript.streams:
             return await model.complete(messages, tools, self._log.spec.response_format), None
         first_s: float | None = None

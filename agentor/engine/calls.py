@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any  # arguments are JSON, the context is the user's own
 
@@ -67,6 +67,11 @@ class AgentSpec:
     def on_crash(self, tool_name: str) -> str:
         tool = self.tools.get(tool_name)
         return "rewind" if tool is None else tool.on_crash
+
+
+def request_schemas(spec: AgentSpec, disabled: Collection[str]) -> list[dict[str, Any]] | None:
+    """The tools that a request shows to the model; None where there are none."""
+    return [tool.schema for name, tool in spec.tools.items() if name not in disabled] or None
 
 
 def name_of(model: Model) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any  # schemas are JSON
 
 from agentor.engine.messages import Message, Usage, raw_calls
-from agentor.engine.models import Model
+from agentor.engine.models import Model, ModelResponse, StreamChunk
 from agentor.engine.threads import in_thread
 
 Hook = Callable[[Sequence[Message], int | None], object]
@@ -62,6 +63,41 @@ class Summary:
             return None
         short: list[Message] = [*messages[:head], {"role": "user", "content": _HEAD + text}, *messages[cut:]]
         return Compacted(messages=short, usage=answer.usage, cost=answer.cost)
+
+    def answered(self, text: str) -> Summary:
+        """The same, with a model that gives this text: what it would do, for a replay."""
+        return Summary(_Said(text), over_tokens=self._over, keep=self._keep, instructions=self._ask)
+
+
+class _Said:
+    """A model that has one answer."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] | None = None,
+        response_format: dict[str, Any] | None = None,
+    ) -> ModelResponse:
+        """The answer."""
+        return ModelResponse(message={"role": "assistant", "content": self._text}, finish_reason="stop")
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] | None = None,
+        response_format: dict[str, Any] | None = None,
+    ) -> AsyncIterator[StreamChunk]:
+        """Not asked for."""
+        raise NotImplementedError
+
+
+def summary_in(messages: Sequence[Message]) -> str:
+    """The text of the summary that stands in a conversation; empty where there is none."""
+    texts = (m.get("content") for m in messages)
+    return next((t.removeprefix(_HEAD) for t in texts if isinstance(t, str) and t.startswith(_HEAD)), "")
 
 
 def whole_from(messages: Sequence[Message], place: int) -> int:

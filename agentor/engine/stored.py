@@ -28,6 +28,11 @@ class StoredRuns:
     def __init__(self, spec: AgentSpec, access: Access | None, engine_version: str) -> None:
         self._spec, self._access, self._version = spec, access, engine_version
 
+    @property
+    def spec(self) -> AgentSpec:
+        """The agent."""
+        return self._spec
+
     def _store(self) -> Access:
         if self._access is None:
             raise ValueError("this needs a store; build the agent with store=FileStore('runs')")
