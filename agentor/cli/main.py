@@ -12,6 +12,7 @@ import typer
 import agentor
 from agentor.cli.demo import run_demo
 from agentor.cli.export import export_lines
+from agentor.cli.replay import replay
 from agentor.cli.trace import app as trace_app
 from agentor.engine.store import FileStore
 from agentor.errors import AgentorError, RunBusy, RunNotFound
@@ -22,6 +23,7 @@ app = typer.Typer(
     help="Agent runs that survive anything.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 app.add_typer(trace_app, name="trace")
+app.command()(replay)
 Folder = Annotated[
     Path, typer.Option("--store", envvar="AGENTOR_STORE", help="Folder with the logs of runs.")
 ]

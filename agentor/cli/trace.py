@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any  # Any: what the exporters give
 
@@ -16,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from agentor.cli.named import named
 from agentor.cli.stores import DEFAULT, Place, open_store
 from agentor.engine import strictjson
 from agentor.engine.store.access import Access
@@ -78,7 +77,7 @@ def export(
         raise typer.BadParameter("name a run, or give --all-incomplete")
     opened = open_store(store)
     runs = [run_id] if run_id is not None else _quiet_since(opened, _age(older_than))
-    place = to if tracer is None else _object(tracer)
+    place = to if tracer is None else named(tracer)
     options: dict[str, Any] = {
         "content": None if content is None else content.value,
         "everything": everything,
@@ -154,15 +153,6 @@ def _quiet_since(store: Store, age_s: float) -> list[str]:
         and (info.status == "running" or beside(store, info.run_id) is not None)
         and info.status not in ("corrupt", "unreadable")
     ]
-
-
-def _object(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, "")  # as `python -m` does: the tracer is the user's own code
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise typer.BadParameter(f"there is no {name!r} (write module:name): {error}") from None
 
 
 def _age(text: str) -> float:

@@ -217,12 +217,13 @@ class Driver:
             self._find([Difference("log", what)])
 
     def _settings(self, event: Generation) -> list[Difference]:
-        if event.params is None and self._then.params is None:
-            return []
+        if "messages" in event.extra or event.error is not None:
+            return []  # agentor 0.1 wrote no settings, and a failed call has none
         old = event.params if event.params is not None else self._then.params
         model = self._spec.chosen(self._then.fallback)
         if not hasattr(model, "params"):
-            self._notes.append("the agent's model has no settings to look at: they are not compared")
+            if old:
+                self._notes.append("the agent's model has no settings to look at: they are not compared")
             return []
         if self._params[0] is not old or self._params[1] is not model:
             probe = Generation(params=model.params)

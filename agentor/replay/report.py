@@ -44,7 +44,7 @@ class Difference:
 
     def repeats(self, other: Difference) -> bool:
         """True if it is the same one, perhaps at another place, or as the consequence of it."""
-        if self.before is None and self.after is None:
+        if self.kind != "message" or other.kind not in ("message", "compaction"):
             return self == other
         return (self.before, self.after) == (other.before, other.after)
 
