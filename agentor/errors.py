@@ -266,6 +266,18 @@ class CassetteMiss(ModelError):
         super().__init__(message, **{"error_type": "CassetteMiss", **about})
 
 
+class NetworkBlocked(ModelError):
+    """A test with agentor's marker or fixtures went to the network, which the pytest plugin blocks there."""
+
+    def __init__(self, address: object) -> None:
+        super().__init__(
+            f"the network is blocked in tests with agentor's marker or fixtures, and this one goes to "
+            f"{address!r}; to record its answers, use the fixture agentor_cassette and run pytest with "
+            "--agentor-record=new",
+            error_type="NetworkBlocked",
+        )
+
+
 class MissingExtra(AgentorError, ImportError):
     """An optional dependency is not installed."""
 
@@ -347,6 +359,7 @@ __all__ = [
     "InvalidRunId",
     "MissingExtra",
     "ModelError",
+    "NetworkBlocked",
     "ReplayDrift",
     "RunBusy",
     "RunExists",

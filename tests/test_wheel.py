@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from wheels import wheel_in
+
 CODE = """
 import sys
 import agentor, agentor_exporters
@@ -25,23 +26,7 @@ print("fine")
 
 
 def test_the_wheel_runs_without_the_source(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("agentor-*.whl")
-    site = tmp_path / "site"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        str(site),
-        str(wheel),
-    ]
-    subprocess.run(install, check=True, capture_output=True)
+    site = wheel_in(tmp_path)
     env = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(site)], cwd=tmp_path, env=env, capture_output=True, text=True

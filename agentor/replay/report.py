@@ -78,7 +78,7 @@ class TurnReport:
         return {"turn": self.turn, "seq": self.seq, "status": self.status, "differences": found}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayReport:
     """How an agent does on a recorded run.
 
@@ -131,6 +131,9 @@ class ReplayReport:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<{self.lines()[0]}>"
 
     def lines(self) -> list[str]:
         """The report for people: what is the same in one line, what differs with its diff."""
