@@ -2,5 +2,15 @@
 
 from agentor.replay.replaying import areplay, replay
 from agentor.replay.report import Difference, ReplayReport, TurnReport
+from agentor.replay.rundiff import RunDiff, adiff_runs, diff_runs
 
-__all__ = ["Difference", "ReplayReport", "TurnReport", "areplay", "replay"]
+__all__ = [
+    "Difference",
+    "ReplayReport",
+    "RunDiff",
+    "TurnReport",
+    "adiff_runs",
+    "areplay",
+    "diff_runs",
+    "replay",
+]
