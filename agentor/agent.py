@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from importlib.metadata import version
 from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
 
+from agentor.branching import Branching
 from agentor.chat import StreamItem, item_of, streamed
 from agentor.engine.budget import Budget
 from agentor.engine.calls import AgentSpec
@@ -34,12 +35,11 @@ from agentor.inputs import (
 )
 from agentor.schema import output_parser, output_schema
 from agentor.starts import Starts
-from agentor.subagent import Nesting
 from agentor.tools import resolve_tools
 from agentor.tracer import Tracing, checked_tracer
 
 
-class Agentor(Nesting):
+class Agentor(Branching):
     """An agent: a model, instructions and tools, and a store that its runs survive in.
 
     Args:
@@ -217,7 +217,7 @@ class Agentor(Nesting):
         )
         return background.run(work, method="run")
 
-    # --- resume, follow up, fork ----------------------------------------------------------------
+    # --- resume, follow up ----------------------------------------------------------------
 
     async def aresume(
         self,
@@ -292,58 +292,6 @@ class Agentor(Nesting):
         """`acontinue_run` for callers that are not async."""
         work = self.acontinue_run(run_id, input, max_turns=max_turns, tracing=tracing)
         return background.run(work, method="continue_run")
-
-    async def afork(
-        self,
-        run_id: str,
-        input: Input | None = None,
-        *,
-        at: int | None = None,
-        at_turn: int | None = None,
-        fork_id: str | None = None,
-        max_turns: int | None = None,
-        tracing: Tracing = None,
-    ) -> RunResult:
-        """Branch a run under a new id, at its end or at an earlier step; the parent is never touched.
-
-        Args:
-            input: A new message for the branch. None: an unfinished run is finished in the branch,
-                a finished one is only copied.
-            at: Copy up to this record (`event.seq`), included.
-            at_turn: Copy up to the last result of this turn.
-            fork_id: A name of your own for the branch; it must be unused.
-            max_turns: Model calls for the branch alone.
-
-        Raises:
-            RunNotFound, RunExists, InvalidRunId, CorruptLog, UnsupportedLog: as named.
-            ValueError: no store, no such step, or a turn whose results are not all there.
-        """
-        messages = [] if input is None else messages_of(input)
-        start = self._starts.start(max_turns, tracing)
-        return await self._runs.fork(run_id, messages, start, at=at, at_turn=at_turn, fork_id=fork_id)
-
-    def fork(
-        self,
-        run_id: str,
-        input: Input | None = None,
-        *,
-        at: int | None = None,
-        at_turn: int | None = None,
-        fork_id: str | None = None,
-        max_turns: int | None = None,
-        tracing: Tracing = None,
-    ) -> RunResult:
-        """`afork` for callers that are not async."""
-        work = self.afork(
-            run_id,
-            input,
-            at=at,
-            at_turn=at_turn,
-            fork_id=fork_id,
-            max_turns=max_turns,
-            tracing=tracing,
-        )
-        return background.run(work, method="fork")
 
     # --- streams --------------------------------------------------------------------------------
 

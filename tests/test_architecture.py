@@ -40,6 +40,7 @@ PARTS = {
         "agentor.engine.asking",
         "agentor.engine.children",
         "agentor.engine.recording",
+        "agentor.engine.reuse",
     ],
     "result": ["agentor.engine.result"],
     "trace": [
@@ -51,6 +52,7 @@ PARTS = {
     "recovery": [
         "agentor.engine.recovery",
         "agentor.engine.forkpoint",
+        "agentor.engine.edits",
         "agentor.engine.fingerprint",
         "agentor.engine.start",
         "agentor.engine.steering",
@@ -59,6 +61,7 @@ PARTS = {
     "chat": ["agentor.chat"],
     "agent": [
         "agentor.agent",
+        "agentor.branching",
         "agentor.control",
         "agentor.subagent",
         "agentor.inputs",

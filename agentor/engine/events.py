@@ -181,7 +181,8 @@ class ToolResult(Event):
     error: str | None = None
     error_type: str | None = None
     elapsed: float | None = None
-    by: str | None = None  # "decision" where a person said what happened
+    by: str | None = None  # "decision" where a person said what happened, "recorded" from a fork's parent
+    taken_from: int | None = None  # the seq of the parent's result
 
     @property
     def content(self) -> str:
@@ -251,6 +252,9 @@ class Fork(Event):
     `parent_trace` is the root span of the parent's trace, as a W3C header; `family` the run that all
     these forks come from, where that is not the parent. `calls` says, for each call that is open at
     the cut, how far the parent went with it behind the cut: "done" (with a result) or "started".
+    `edits` are what the fork changes in the copied part: each has `of`, the seq of the changed record,
+    and a `call_id` with its `result`, or the `place` of a message, from 0, with the `message`. `reuse`: calls
+    that the parent has made too get its results.
     """
 
     type: str = "fork"
@@ -259,6 +263,8 @@ class Fork(Event):
     parent_trace: str | None = None
     family: str | None = None
     calls: dict[str, str] | None = None
+    edits: list[dict[str, Any]] | None = None
+    reuse: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from agentor.engine.lineage import root_of
 from agentor.engine.opencalls import OpenCall
 from agentor.engine.policy import plan
 from agentor.engine.recording import Recording
+from agentor.engine.reuse import RECORDED, Known
 from agentor.engine.spans import span_id
 from agentor.engine.transcript import Transcript
 from agentor.engine.words import CANCELLED, DENIED, INTERRUPTED
@@ -52,8 +53,10 @@ class Session(Recording):
         *,
         stream: Callable[[Event], None] | None = None,
         nest: Nest | None = None,
+        known: Known | None = None,
     ) -> None:
         super().__init__(spec, journal, transcript, events)
+        self._known = known
         self._nest = nest
         self._stands: dict[str, Child] = {}  # how they stand, by call id, until that is recorded
         self._asking = Asking(self, stream)
@@ -119,7 +122,7 @@ class Session(Recording):
 
     async def _settle(self) -> None:
         """Act on the plan for the open calls: rewind, note, run, or stop and ask."""
-        if await self._reconcile():
+        if self._reuse() or await self._reconcile():
             return
         gated = await self._gated()
         chosen = plan(self.transcript, self.spec.on_crash, gated, self.journal.now())
@@ -163,6 +166,22 @@ class Session(Recording):
                 error=f"calls wait for an approval: {names_of([*wait, *request])}; resume with "
                 "decisions={call_id: Approve() | Deny(why)}",
             )
+
+    def _reuse(self) -> bool:
+        """Answer calls as the run did that this one is a fork of; True if that answered one."""
+        answered = False
+        for c in self.transcript.open_calls if self._known is not None else ():
+            if c.attempt and not c.elsewhere:
+                continue  # the fork's own has started
+            try:
+                _, args = checked(c, self.spec, self.transcript.disabled)
+            except Refused:
+                continue
+            if self._known is not None and (was := self._known.take(c.call.name, args)) is not None:
+                given = result_event(c, result=was.result, error=was.error, error_type=was.error_type)
+                self.record(replace(given, by=RECORDED, taken_from=was.seq))
+                answered = True
+        return answered
 
     async def _reconcile(self) -> bool:
         """Ask the outside world about calls in doubt whose tools can; True if that decided something."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,8 @@ from agentor.engine.budget import Budget, over
 from agentor.engine.calls import result_event
 from agentor.engine.children import Outcome, SubAgent, Task
 from agentor.engine.decisions import approvals, pending
-from agentor.engine.events import FORMAT, Approval, Event, RunEnd, RunStart
+from agentor.engine.edits import Edit, edits_of, takes_effect
+from agentor.engine.events import FORMAT, Approval, Event, Fork, RunEnd, RunStart
 from agentor.engine.fingerprint import (
     fingerprint_of,
     new_definitions,
@@ -191,22 +192,29 @@ class Runs(Steering):
         at: int | None = None,
         at_turn: int | None = None,
         fork_id: str | None = None,
+        edit: Mapping[int, Edit] | None = None,
+        reuse: bool = False,
     ) -> RunResult:
         """Copy a run up to a step under a new id, and go on there; the parent is never touched.
 
         Raises:
             RunNotFound, RunExists, CorruptLog, UnsupportedLog: as named.
-            ValueError: no such step, or a turn whose results are not all there.
+            ValueError: no such step, a turn whose results are not all there, or an edit that cannot be made.
         """
         access = self._store()
         fork_id = new_run_id() if fork_id is None else fork_id
         check_run_id(fork_id)
         parent, whole = await self._load(run_id)
         at = cut(run_id, parent, at, at_turn)
+        if edit and at is None:
+            at = takes_effect(parent, edit)
         before = whole if at is None else fold(parent[: at + 1])
+        more: dict[str, Any] = {"reuse": True} if reuse else {}
+        if edit:
+            more["edits"] = self._clean(edits_of(run_id, parent, edit, len(parent) if at is None else at))
         refuse_change(self._spec, run_id, before, goes_on=not messages)  # before anything is copied
         async with self._held(fork_id) as hold:
-            await access.fork(run_id, fork_id, at, parent)
+            await access.fork(run_id, fork_id, at, parent, more or None)
             events, transcript = await self._load(fork_id)
             try:
                 own_turns = start.max_turns is not None
@@ -220,6 +228,11 @@ class Runs(Steering):
             except BaseException as error:
                 error.add_note(f"the fork is saved as run {fork_id!r}; resume it to go on")
                 raise
+
+    def _clean(self, edits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        marker = Fork(edits=edits)
+        shown = marker if self._spec.redact is None else self._spec.redact(marker)
+        return (shown.edits or []) if isinstance(shown, Fork) else edits
 
     # --- one segment ----------------------------------------------------------------------------
 
@@ -250,6 +263,7 @@ class Runs(Steering):
             events,
             stream=start.stream,
             nest=partial(self._nest, start.tracer),
+            known=await self._known(events, transcript),
         )
         if transcript.starts >= self._spec.max_attempts:
             journal.watch = self._watch(run_id, history, start, None)

@@ -59,6 +59,7 @@ class Transcript:
     active_s: float = 0.0  # of the segments that are over
     began_at: float | None = None  # the segment
     last_at: float | None = None  # the last event of the segment
+    reuses: tuple[str, int] | None = None  # of a fork: the parent, and the seq behind which its results count
     asked: int | None = None  # tokens that the next request holds at least
 
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from agentor.engine.calls import AgentSpec
-from agentor.engine.events import Event
+from agentor.engine.events import Event, Fork
 from agentor.engine.journal import finish
+from agentor.engine.reuse import Known
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Lease
 from agentor.engine.store.hold import Hold
@@ -44,6 +45,15 @@ class StoredRuns:
         if not events:
             raise RunNotFound(run_id, self._store().where)
         return events, transcript
+
+    async def _known(self, events: Sequence[Event], t: Transcript) -> Known | None:
+        """What a fork's parent has behind the cut, for a fork that uses it; None where its log is gone."""
+        if t.reuses is None or self._access is None:
+            return None
+        parent, seq = t.reuses
+        theirs, _ = await self._access.load(parent)
+        own = next((n for n, e in reversed(list(enumerate(events))) if isinstance(e, Fork)), 0)
+        return Known(theirs[seq + 1 :], events[own:])
 
     async def _latest(
         self, run_id: str, events: list[Event], transcript: Transcript

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any  # request parameters
 
@@ -292,14 +292,37 @@ def _fork(t: Transcript, event: Fork) -> Transcript:
     calls = in_fork(t.calls, event.calls or {})
     # A fork is the way out of a poisoned run: it begins to count anew. Epochs are counted per run.
     from_zero = (t.budget or {}).get("forks") == "from_zero"
-    return replace(
+    t = replace(
         t,
         calls=calls,
         starts=0,
         epoch=0,
         end=None if t.status == "poisoned" else t.end,
         spent_before=t.spent if from_zero else t.spent_before,
+        reuses=(event.forked_from, event.parent_seq or 0) if event.reuse else None,
     )
+    return _edited(t, event.edits) if event.edits else t
+
+
+def _edited(t: Transcript, edits: Iterable[Mapping[str, Any]]) -> Transcript:
+    messages, calls, last = t.messages, t.calls, t.last
+    for edit in edits:
+        if "call_id" in edit:
+            call_id, text = edit["call_id"], edit["result"]
+            of_call = {"role": "tool", "tool_call_id": call_id}
+            messages = [{**m, "content": text} if of_call.items() <= m.items() else m for m in messages]
+            calls = tuple(
+                replace(c, result=replace(c.result, result=text, error=None, error_type=None))
+                if c.call.call_id == call_id and c.result is not None
+                else c
+                for c in calls
+            )
+        else:
+            place, message = edit["place"], edit["message"]
+            messages = [*messages[:place], message, *messages[place + 1 :]]
+            if last is not None and last.seq == edit["of"] and isinstance(message.get("content"), str):
+                last = replace(last, text=message["content"])
+    return replace(_restart(t, messages), calls=calls, last=last)
 
 
 def _ended(t: Transcript, event: RunEnd | Interrupted) -> Transcript:

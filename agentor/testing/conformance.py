@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import time
 from collections.abc import Callable
@@ -243,6 +244,21 @@ class StoreConformance(Leases):
         with pytest.raises(ValueError, match=f"no record {len(events)}"):
             store.fork("r", "g", len(events))
         assert list(store.load("g")) == []
+
+    def test_what_a_fork_changes_is_in_its_marker(self, store: Settled) -> None:
+        store.needs("fork")
+        try:
+            inspect.signature(store.store.fork).bind("r", "f", 0, {})
+        except TypeError:
+            pytest.skip("this store's fork takes no `more`, which is optional")
+        for event in whole_run():
+            store.append("r", event)
+        edits = [{"of": 0, "place": 0, "message": {"role": "user", "content": "Köln \u2713"}}]
+        store.fork("r", "f", 1, {"edits": edits, "reuse": True})
+        *copy, marker = store.load("f")
+        assert len(copy) == 2
+        assert isinstance(marker, Fork)
+        assert (marker.edits, marker.reuse, marker.parent_seq) == (edits, True, 1)
 
     # --- reading along, and upkeep --------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from agentor.engine import codec
 from agentor.engine.events import Event
-from agentor.engine.store.base import LEASE_S, Lease, Store, Write, fork_marker
+from agentor.engine.store.base import LEASE_S, ForkMore, Lease, Store, Write, fork_marker
 from agentor.engine.store.group import Group
 from agentor.engine.store.summary import RunInfo, advanced
 from agentor.engine.threads import Worker
@@ -66,6 +66,7 @@ class Access:
         self.name = type(store).__name__
         self.where = self.name if type(store).__repr__ is object.__repr__ else repr(store)
         self._fork_takes_at = "fork" in self._methods and _takes(store.fork, "src", "dst", 0)  # type: ignore[attr-defined]  # it has one
+        self._fork_takes_more = self._fork_takes_at and _takes(store.fork, "src", "dst", 0, {})  # type: ignore[attr-defined]  # it has one
         many = self._methods.get("append_many")
         self._fences = many is not None and _takes(many, "run", [], 1)
         self._lease_s = float(getattr(store, "lease_s", LEASE_S))
@@ -193,21 +194,24 @@ class Access:
             )
         await self._call("request_cancel", run_id, reason)
 
-    async def fork(self, src: str, dst: str, at: int | None, parent: list[Event]) -> None:
+    async def fork(
+        self, src: str, dst: str, at: int | None, parent: list[Event], more: ForkMore | None = None
+    ) -> None:
         """Copy a run up to `at` under a new id, marker included.
 
         Raises:
             RunNotFound, RunExists: as named.
         """
-        if self._fork_takes_at:
-            await self._call("fork", src, dst, *(() if at is None else (at,)))
+        if self._fork_takes_more if more else self._fork_takes_at:
+            given = (at, more) if more else () if at is None else (at,)
+            await self._call("fork", src, dst, *given)
             return
         self._warn_once("atomic fork", "a crash in the middle of a fork leaves a part of it")
         if not parent:
             raise RunNotFound(src, self.where)
         if await self.exists(dst):
             raise RunExists(dst)
-        marker = fork_marker(src, parent, at)
+        marker = fork_marker(src, parent, at, more)
         if at is None and "fork" in self._methods:
             await self._call("fork", src, dst)
         else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol  # Any: JSON
 
 from agentor.engine.events import Event, Fork, numbered
 from agentor.engine.lineage import family_of, root_of
@@ -112,7 +112,7 @@ class SupportsAppendGroup(Protocol):
 class SupportsFork(Protocol):
     """Copy a run up to record `at` (all of it where None) and add the marker: whole or not at all.
 
-    The marker is `fork_marker(src, events, at)`. A store of agentor 0.1 has no `at` and writes no
+    The marker is `fork_marker(src, events, at, more)`. A store of agentor 0.1 has no `at` and writes no
     marker; it is used as documented then, by copying event by event where `at` is needed.
 
     Raises:
@@ -120,7 +120,9 @@ class SupportsFork(Protocol):
         RunExists: `dst` has a log.
     """
 
-    def fork(self, src: str, dst: str, at: int | None = None) -> Awaitable[None] | None: ...
+    def fork(
+        self, src: str, dst: str, at: int | None = None, more: ForkMore | None = None
+    ) -> Awaitable[None] | None: ...
 
 
 class SupportsLoadFrom(Protocol):
@@ -188,13 +190,18 @@ class SupportsRepair(Protocol):
     def repair(self, run_id: str, upto: int | None = None) -> Awaitable[str] | str: ...
 
 
-def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Event:
+ForkMore = Mapping[str, Any]
+"""What else a fork's marker holds: `edits` and `reuse`, as `Fork` has them."""
+
+
+def fork_marker(src: str, events: Sequence[Event], at: int | None, more: ForkMore | None = None) -> Event:
     """The last record of a fork's copied part; its number is how many records are copied.
 
     Args:
         src: The parent's id.
         events: The parent's whole log.
         at: The last copied seq; None for all of them.
+        more: What else it holds.
 
     Raises:
         ValueError: the parent has no record `at`.
@@ -209,6 +216,7 @@ def fork_marker(src: str, events: Sequence[Event], at: int | None) -> Event:
         parent_trace=root_of(src, events).traceparent,
         family=None if family == src else family,
         calls=_ran_after(events, cut) or None,
+        **(more or {}),
     )
     return numbered(marker, cut, round(time.time(), 3))
 

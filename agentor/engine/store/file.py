@@ -15,7 +15,7 @@ from typing import Literal
 
 from agentor.engine import codec
 from agentor.engine.events import Event
-from agentor.engine.store.base import Lease, fork_marker
+from agentor.engine.store.base import ForkMore, Lease, fork_marker
 from agentor.engine.store.disk import Disk, is_network, open_directory, read_all, temporary_prefix, write_all
 from agentor.engine.store.filecancel import CANCEL, FileCancels
 from agentor.engine.store.glance import glances
@@ -258,7 +258,7 @@ class FileStore(FileCancels, Upkeep):
             os.close(fd)
         return temporary
 
-    def fork(self, src: str, dst: str, at: int | None = None) -> None:
+    def fork(self, src: str, dst: str, at: int | None = None, more: ForkMore | None = None) -> None:
         """Copy a run's bytes up to record `at` (all of it where None), and add the marker.
 
         Raises:
@@ -270,7 +270,7 @@ class FileStore(FileCancels, Upkeep):
             decoded, data = self._read(src)
             if not decoded.events:
                 raise RunNotFound(src, repr(self))
-            marker = fork_marker(src, decoded.events, at)
+            marker = fork_marker(src, decoded.events, at, more)
             cut = marker.seq or 0
             copied = data[: decoded.ends[cut - 1]]
             if not copied.endswith(b"\n"):

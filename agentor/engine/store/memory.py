@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agentor.engine.events import Event
-from agentor.engine.store.base import Lease, fork_marker
+from agentor.engine.store.base import ForkMore, Lease, fork_marker
 from agentor.engine.store.holder import FOREVER_S, Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.records import events_of, fresh, record, sound_records
@@ -69,7 +69,7 @@ class MemoryStore(Upkeep):
         infos = [advanced(RunInfo(run_id=run_id), self.load_from(run_id, 0)) for run_id in wanted]
         return [info for info in infos if info.records]
 
-    def fork(self, src: str, dst: str, at: int | None = None) -> None:
+    def fork(self, src: str, dst: str, at: int | None = None, more: ForkMore | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included.
 
         Raises:
@@ -82,7 +82,7 @@ class MemoryStore(Upkeep):
                 raise RunNotFound(src, repr(self))
             if dst in self._records:
                 raise RunExists(dst)
-            marker = fork_marker(src, parent, at)
+            marker = fork_marker(src, parent, at, more)
             self._records[dst] = [*self._records[src][: marker.seq], record(marker)]
 
     def delete(self, run_id: str, epoch: int | None = None) -> None:

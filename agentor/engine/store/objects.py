@@ -10,7 +10,7 @@ from typing import Any  # options are obstore's
 
 from agentor.engine.events import Event
 from agentor.engine.store import objectslease
-from agentor.engine.store.base import LEASE_S, fork_marker
+from agentor.engine.store.base import LEASE_S, ForkMore, fork_marker
 from agentor.engine.store.follow import Pauses, followed
 from agentor.engine.store.names import check_run_id, decoded_id, encoded
 from agentor.engine.store.objectsbatch import End, sound
@@ -137,7 +137,7 @@ class ObjectStore(AsyncUpkeep):
         except CorruptLog:
             return RunInfo(run_id=run_id, status="corrupt", records=None)
 
-    async def fork(self, src: str, dst: str, at: int | None = None) -> None:
+    async def fork(self, src: str, dst: str, at: int | None = None, more: ForkMore | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included, as one object.
 
         Raises:
@@ -147,7 +147,7 @@ class ObjectStore(AsyncUpkeep):
         parent = await self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
-        marker = fork_marker(src, parent, at)
+        marker = fork_marker(src, parent, at, more)
         for _ in range(TRIES):
             end = await self._logs.end(dst)
             if end.seq:

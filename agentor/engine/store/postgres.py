@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from agentor.engine.events import Event
-from agentor.engine.store.base import LEASE_S, Write, fork_marker
+from agentor.engine.store.base import LEASE_S, ForkMore, Write, fork_marker
 from agentor.engine.store.follow import followed
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
@@ -159,7 +159,7 @@ class PostgresStore(AsyncUpkeep):
         finally:
             await ear.close()
 
-    async def fork(self, src: str, dst: str, at: int | None = None) -> None:
+    async def fork(self, src: str, dst: str, at: int | None = None, more: ForkMore | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included, in one transaction.
 
         Raises:
@@ -169,7 +169,7 @@ class PostgresStore(AsyncUpkeep):
         parent = await self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
-        marker = fork_marker(src, parent, at)
+        marker = fork_marker(src, parent, at, more)
         cut = marker.seq or 0
         summary, text = advanced(RunInfo(run_id=dst), [*parent[:cut], marker]), record(marker)
         copy = f"INSERT INTO {self._tables}agentor_events SELECT %s, seq, type, at, record"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentor.engine.events import Event
-from agentor.engine.store.base import LEASE_S, Lease, Write, fork_marker
+from agentor.engine.store.base import LEASE_S, ForkMore, Lease, Write, fork_marker
 from agentor.engine.store.holder import Holder
 from agentor.engine.store.names import check_run_id
 from agentor.engine.store.records import events_of, record, sound_records
@@ -184,7 +184,7 @@ class SQLiteStore(Upkeep):
                 rows = [row for row in found if row is not None]
         return [RunInfo(**dict(zip(INFO_COLUMNS, row, strict=True))) for row in rows]
 
-    def fork(self, src: str, dst: str, at: int | None = None) -> None:
+    def fork(self, src: str, dst: str, at: int | None = None, more: ForkMore | None = None) -> None:
         """Copy a run up to record `at` (all of it where None), marker included, in one transaction.
 
         Raises:
@@ -194,7 +194,7 @@ class SQLiteStore(Upkeep):
         parent = self.load_from(src, 0)
         if not parent:
             raise RunNotFound(src, repr(self))
-        marker = fork_marker(src, parent, at)
+        marker = fork_marker(src, parent, at, more)
         cut = marker.seq or 0
         with self._transaction(dst) as db:
             row = _row(db, dst)
