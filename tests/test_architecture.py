@@ -115,6 +115,7 @@ ALLOWED: dict[str, set[str]] = {
         "loop",
         "recovery",
         "result",
+        "redact",
         "store",
         "threads",
         "strictjson",
@@ -134,6 +135,7 @@ ALLOWED: dict[str, set[str]] = {
         "agent",
         "tools",
         "replay",
+        "redact",
     },
     "package": {name for name in PARTS if name not in ("package", "cli", "testing", "replay")},
 }

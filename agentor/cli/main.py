@@ -12,6 +12,7 @@ import typer
 import agentor
 from agentor.cli.demo import run_demo
 from agentor.cli.export import export_lines
+from agentor.cli.exporttest import export_test
 from agentor.cli.replay import replay
 from agentor.cli.trace import app as trace_app
 from agentor.engine.store import FileStore
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(trace_app, name="trace")
 app.command()(replay)
+app.command()(export_test)
 Folder = Annotated[
     Path, typer.Option("--store", envvar="AGENTOR_STORE", help="Folder with the logs of runs.")
 ]

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+FOLDER = Path(__file__).resolve().parents[1]
 APP = '''
 import os
 from agentor import Agentor, FileStore, function_tool
@@ -37,10 +38,18 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def run_in(project: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    known = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([".", os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        **env,
+    }
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120, env=known)
+
+
 def replay(project: Path, *arguments: str, say: str = "Be brief.") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from agentor.cli.main import main; main()", "replay", *arguments]
-    env = {**os.environ, "SAY": say}
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120, env=env)
+    code = "from agentor.cli.main import main; main()"
+    return run_in(project, sys.executable, "-c", code, "replay", *arguments, SAY=say)
 
 
 def test_an_unchanged_agent_exits_with_0_and_a_changed_one_with_1(project: Path) -> None:
