@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentor.engine.events import Event, Generation, ToolResult
+from agentor.engine.transcript import Transcript, apply
 
 
 def cut(run_id: str, events: list[Event], at: int | None, at_turn: int | None) -> int | None:
@@ -25,19 +26,20 @@ def cut(run_id: str, events: list[Event], at: int | None, at_turn: int | None) -
 
 
 def _end_of_turn(run_id: str, events: list[Event], turn: int) -> int:
-    waiting: set[int] | None = None  # indexes of the turn's calls that have no result yet
-    place = 0
+    t, place, missing = Transcript(), None, 0
     for event in events:
-        if isinstance(event, Generation) and event.turn == turn and event.error is None:
-            waiting, place = set(range(len(event.calls or []))), event.seq or 0
-        elif isinstance(event, ToolResult) and event.turn == turn and waiting:
-            waiting.discard(event.index)
-            place = event.seq or 0
-    if waiting is None:
+        t = apply(t, event)
+        if t.turn != turn:
+            continue
+        if (isinstance(event, Generation) and event.error is None) or (
+            isinstance(event, ToolResult) and missing
+        ):
+            place, missing = event.seq, len(t.open_calls)
+    if place is None:
         raise ValueError(f"run {run_id!r} has no turn {turn}")
-    if waiting:
+    if missing:
         raise ValueError(
-            f"turn {turn} of run {run_id!r} lacks {len(waiting)} result(s); fork at an earlier turn, "
+            f"turn {turn} of run {run_id!r} lacks {missing} result(s); fork at an earlier turn, "
             "or at a record with at="
         )
     return place
