@@ -58,5 +58,6 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/imports.py
 	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/tracing.py
+	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/group_commit.py sqlite
 	$(BIN)/python benchmarks/group_commit.py postgres

@@ -22,6 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORES = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
 TRACING = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
 PROVIDERS = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
+REPLAY = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_runs_from_top_to_bottom(tmp_path: Path) -> None:
@@ -94,3 +95,64 @@ def test_the_documented_tracing_runs_against_a_receiver(tmp_path: Path) -> None:
 def test_the_readme_names_both_commands() -> None:
     assert "make demo" in README
     assert "make test" in README
+
+
+SHOP = '''
+from agentor import Agentor, FileStore, function_tool
+from agentor.testing import ScriptedModel, call
+
+@function_tool
+def find(order: int) -> str:
+    """Find an order."""
+    return f"order {order} is paid"
+
+@function_tool
+def refund(order: int, amount: AMOUNT) -> str:
+    """Give money back."""
+    return f"{amount} given back"
+
+STEPS = [call("find", {"order": 7}), call("refund", {"order": 7, "amount": 5}), "It is done."]
+
+def made(instructions="You help customers of a SHOP.", store=None):
+    return Agentor("support", instructions, ScriptedModel(STEPS), [find, refund], store=store)
+
+support = made()
+'''
+
+
+def shop(folder: Path, *, amount: str = "float", kind: str = "shop") -> None:
+    (folder / "shop.py").write_text(SHOP.replace("AMOUNT", amount).replace("SHOP", kind))
+
+
+def test_the_documented_replay_runs_as_it_is_shown(tmp_path: Path) -> None:
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": ".", "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+
+    agentor = [sys.executable, "-c", "from agentor.cli.main import main; main()"]
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    tests, script, fork = re.findall(r"```python\n(.*?)```", REPLAY, flags=re.DOTALL)
+    shop(tmp_path)
+    record = "import agentor, shop; shop.made(store=agentor.FileStore('runs')).run('Order 7?', run_id='support-42')"
+    assert run(sys.executable, "-c", record).returncode == 0
+    (console,) = re.findall(r"```console\n\$ agentor (.*?)\n(.*?)```", REPLAY, flags=re.DOTALL)
+    exported = run(*agentor, *console[0].split())
+    assert (exported.returncode, exported.stdout) == (0, console[1])
+    (tmp_path / "tests" / "test_by_hand.py").write_text(tests)
+    done = run(*pytest_)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+    (tmp_path / "script.py").write_text(script + fork)
+    printed = run(sys.executable, "script.py")
+    assert printed.returncode == 0, printed.stderr
+    assert "+ Sell books." in printed.stdout
+    assert "runs 'support-42' (-) and" in printed.stdout
+    (line,) = [text for text in REPLAY.splitlines() if "--junit replay.xml" in text]
+    shell = line.partition("run: agentor ")[2].replace("tests/runs/*.jsonl", "tests/runs/support-42.jsonl")
+    assert run(*agentor, *shell.split()).returncode == 0
+    assert (tmp_path / "replay.xml").exists()
+    shop(tmp_path, amount="str", kind="bookshop")
+    changed = run(*pytest_)
+    assert changed.returncode == 1
+    (shown,) = re.findall(r"```text\n(.*?)```", REPLAY, flags=re.DOTALL)
+    assert shown.strip() in changed.stdout, changed.stdout
