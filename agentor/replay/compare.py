@@ -26,14 +26,14 @@ def message_differences(
     """
     if list(old) == list(new):
         return []
-    if start == 0 and _system(old) != _system(new) and None in (_system(old), _system(new)):
-        there = [m[1:] if _system(m) is not None else m for m in (old, new)]
-        told = instructions_difference(_system(old), _system(new))
-        return [told, *message_differences(there[0], there[1], 1, names)]
     if len(old) == len(new) and _counted(old) == _counted(new):
         moved = [start + n for n, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
         what = f"the order of messages {moved[0]} to {moved[-1]}"
         return [Difference("message", what, _roles(old), _roles(new))]
+    if start == 0 and _system(old) != _system(new) and None in (_system(old), _system(new)):
+        there = [m[1:] if _system(m) is not None else m for m in (old, new)]
+        told = instructions_difference(_system(old), _system(new))
+        return [told, *message_differences(there[0], there[1], 1, names)]
     found = []
     for place, (before, after) in enumerate(zip(old, new, strict=False), start):
         if before != after:

@@ -267,11 +267,15 @@ class Driver:
             return
         if isinstance(hook, Summary):
             hook = hook.answered("…")
-        if (made := await self._shorter(hook)) is not None:
-            what = (
-                f"the conversation is made shorter here: {len(made)} messages instead of {self._now.length}"
-            )
+        if (made := await self._shorter(hook)) is None:
+            return
+        if len(made) != self._now.length:
+            length = self._now.length
+            what = f"the conversation is made shorter here: {len(made)} messages instead of {length}"
             self._find([Difference("compaction", what)])
+            return
+        for found in message_differences(self._now.messages, made, 0, self._called):
+            self._find([replace(found, kind="compaction", what=f"compaction: {found.what}")])
 
     def _early_or_now(self, difference: Difference) -> None:
         """About the request that comes next, not the one before."""

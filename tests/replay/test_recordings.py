@@ -27,10 +27,12 @@ async def recorded(scenario: Scenario) -> tuple[Agentor, list[Event]]:
     return agent, store.load("recorded")
 
 
-def changed(agent: Agentor, *, instructions: str = BRIEF, tools: Any = None, model: Any = None) -> Agentor:
+def changed(
+    agent: Agentor, *, instructions: str = BRIEF, tools: Any = None, model: Any = None, **more: Any
+) -> Agentor:
     """Today's agent: that of the recording, but for one thing."""
     return Agentor(
-        "weather", instructions, model or agent.model, list(agent.tools if tools is None else tools)
+        "weather", instructions, model or agent.model, list(agent.tools if tools is None else tools), **more
     )
 
 
@@ -102,6 +104,12 @@ async def test_each_change_is_found_at_the_right_turn_and_named_rightly(
             ),
         ),
         (changed(agent, tools=rest), (opened, "tool", "tool 'get_weather' is gone")),
+        (
+            changed(
+                agent, compaction=lambda messages, tokens: messages[::-1] if len(messages) == 2 else None
+            ),
+            (opened, "compaction", "compaction: the order of messages 0 to 1"),
+        ),
     ]
     for other, expected in cases:
         report = await areplay(other, events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 from pydantic import BaseModel
+from unit.test_trace import ACTS, TURNS, fails, fine, grown
 
 from agentor import Agentor, Approve, Deny, FileStore, MemoryStore, Tool, function_tool
 from agentor.engine.compaction import Summary
 from agentor.engine.events import Event, Generation, ToolResult
 from agentor.engine.messages import Usage
 from agentor.errors import ReplayDrift, RunNotFound
-from agentor.replay import ReplayReport, replay
+from agentor.replay import ReplayReport, diff_runs, replay
 from agentor.testing import ScriptedModel, answer, call, error
 
 SCRIPT: list[Any] = [
@@ -435,3 +438,21 @@ def test_a_log_without_generations_says_so() -> None:
     assert report.ok
     assert str(report) == "replay of run 'r' by agent 'a': no turn"
     assert isinstance(recorded()[1], Generation)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(turns=TURNS, acts=ACTS)
+def test_whatever_the_engine_wrote_replays_without_a_difference(turns: Any, acts: Any) -> None:
+    def one(instructions: str = "Be brief.") -> Agentor:
+        return Agentor("a", instructions, ScriptedModel([]), [fine, fails], max_turns=9)
+
+    for _, events, _ in asyncio.run(grown(turns, acts)):
+        report = replay(one(), events)
+        assert report.ok, str(report)
+        changed = replay(one("Be long."), events)
+        kinds = [kind for _, kind, _ in found(changed)]
+        assert kinds == ["instructions"] * bool(changed.turns)
+        assert [t.status for t in changed.turns] == ["changed", *["recorded"] * len(changed.turns)][
+            : len(changed.turns)
+        ]
+        assert diff_runs(events, events).parts_at is None
