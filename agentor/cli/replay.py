@@ -78,7 +78,10 @@ def replay(
         else:
             _show(report)
     if junit is not None:
-        junit.write_bytes(junit_xml(reports))
+        try:
+            junit.write_bytes(junit_xml(reports))
+        except OSError as error:
+            raise typer.BadParameter(str(error), param_hint="--junit") from None
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
 

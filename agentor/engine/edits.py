@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any  # messages are JSON
 
+from agentor.engine import strictjson
 from agentor.engine.events import Event, Generation, RunEnd, RunStart, ToolResult
 from agentor.engine.messages import Message, raw_calls
 from agentor.engine.opencalls import place_of
@@ -24,8 +25,11 @@ def edits_of(run_id: str, events: Sequence[Event], edit: Mapping[int, Edit], at:
         at: The last record that is copied.
 
     Raises:
+        TypeError: no number of a record.
         ValueError: what cannot be edited so, or is not part of the conversation at `at`.
     """
+    if wrong := [seq for seq in edit if isinstance(seq, bool) or not isinstance(seq, int)]:
+        raise TypeError(f"edit takes numbers of records (event.seq), not {wrong[0]!r}")
     t, found = Transcript(), dict[int, dict[str, Any]]()
     said: dict[int, tuple[Message, Message]] = {}  # by seq, the message as it is and as it shall be
     for event in events[: at + 1]:
@@ -46,6 +50,10 @@ def edits_of(run_id: str, events: Sequence[Event], edit: Mapping[int, Edit], at:
             raise ValueError(f"run {run_id!r}, record {seq}: a {event.type} cannot be edited")
     if unknown := sorted(set(edit) - set(found) - set(said)):
         raise ValueError(f"run {run_id!r} has no record {unknown[0]} up to where it is forked, at {at}")
+    for seq, edit_ in found.items():
+        answered = {m.get("tool_call_id") for m in t.messages} | {c.call.call_id for c in t.calls if c.result}
+        if edit_["call_id"] not in answered:
+            raise ValueError(f"run {run_id!r}, record {seq}: the conversation at {at} does not hold it")
     for seq, (old, new) in said.items():
         place = next((n for n, m in enumerate(t.messages) if m is old), None)
         if place is None:
@@ -56,7 +64,7 @@ def edits_of(run_id: str, events: Sequence[Event], edit: Mapping[int, Edit], at:
 
 def takes_effect(events: Sequence[Event], edit: Mapping[int, Edit]) -> int:
     """The last record before a model hears of these edits: with all results of that turn."""
-    at = max(edit)
+    at = max((seq for seq in edit if isinstance(seq, int)), default=0)
     for event in events[at + 1 :]:
         if isinstance(event, Generation | RunStart | RunEnd):
             break
@@ -77,6 +85,10 @@ def _message_of(
 
 
 def _edited(run_id: str, seq: int, old: Message, new: Edit) -> Message:
+    try:
+        strictjson.dumps(new)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"run {run_id!r}, record {seq}: the edit cannot be saved as JSON: {error}") from None
     if isinstance(new, str):
         return {**old, "content": new}
     if not isinstance(new, dict) or new.get("role") != old.get("role"):

@@ -34,7 +34,7 @@ def told(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def new_definitions(spec: AgentSpec, t: Transcript) -> dict[str, dict[str, Any]]:
     """The definitions that the log does not hold yet."""
-    hashes = (t.fingerprint or {}).get("tools") or {}
+    hashes = _hashes(t)
     return {
         name: definition
         for name, definition in definitions_of(spec).items()
@@ -55,7 +55,7 @@ def changes(spec: AgentSpec, t: Transcript) -> list[str]:
         return []
     now, then = fingerprint_of(spec), t.fingerprint
     found = ["its instructions"] if now["instructions"] != then.get("instructions") else []
-    found += tool_changes(spec, t)
+    found += [words for _, words in tool_changes(spec, t)]
     if now.get("output") != then.get("output") and same(spec.response_format) != same(t.output):
         found.append("its output type")
     if t.model is not None and t.model not in spec.model_names:
@@ -63,25 +63,25 @@ def changes(spec: AgentSpec, t: Transcript) -> list[str]:
     return found
 
 
-def tool_changes(spec: AgentSpec, t: Transcript) -> list[str]:
-    """How this agent's tools differ from those that the log tells of, for people."""
-    then = (t.fingerprint or {}).get("tools") or {}
+def tool_changes(spec: AgentSpec, t: Transcript) -> list[tuple[str, str]]:
+    """How this agent's tools differ from those that the log tells of: the name, and words for people."""
+    then = _hashes(t)
     old, new = t.definitions, definitions_of(spec)
     gone, come = [name for name in then if name not in new], [name for name in new if name not in then]
     found = []
     for name in list(gone):  # the same tool under another name
         twin = next((n for n in come if name in old and same(old[name]) == same(new[n])), None)
         if twin is not None:
-            found.append(f"tool {name!r} is now called {twin!r}")
+            found.append((name, f"tool {name!r} is now called {twin!r}"))
             gone.remove(name)
             come.remove(twin)
-    found += [f"tool {name!r} is gone" for name in gone]
-    found += [f"tool {name!r} is new" for name in come]
+    found += [(name, f"tool {name!r} is gone") for name in gone]
+    found += [(name, f"tool {name!r} is new") for name in come]
     for name in new:
         if name in then and then[name] != spec.tools[name].fingerprint[:16]:
             difference = _difference(old.get(name), new[name])
             if difference is not None:
-                found.append(f"tool {name!r}{difference}")
+                found.append((name, f"tool {name!r}{difference}"))
     return found
 
 
@@ -94,7 +94,7 @@ def refuse_change(spec: AgentSpec, run_id: str, t: Transcript, *, goes_on: bool)
     Raises:
         AgentChanged: its tools lack one that an open call needs; or by `on_change="refuse"`.
     """
-    had = (t.fingerprint or {}).get("tools") or {}
+    had = _hashes(t)
     missing = sorted({c.call.name for c in t.open_calls if c.call.name in had} - set(spec.tools))
     if goes_on and missing:
         what = f"open calls need the tool(s) {', '.join(missing)}, which this agent has not"
@@ -111,6 +111,12 @@ def warn_of_change(spec: AgentSpec, run_id: str, t: Transcript) -> None:
         warnings.warn(text, AgentChangedWarning, stacklevel=3)
 
 
+def _hashes(t: Transcript) -> Mapping[str, Any]:
+    """By tool, the digest in the log; what somebody else wrote there counts as nothing."""
+    tools = (t.fingerprint or {}).get("tools")
+    return tools if isinstance(tools, Mapping) else {}
+
+
 def same(schema: Any, *, ordered: bool = True) -> Any:
     """A schema without what cannot matter: runs of white space in its texts, the order of required names."""
     if isinstance(schema, Mapping):
@@ -121,10 +127,10 @@ def same(schema: Any, *, ordered: bool = True) -> Any:
     return " ".join(schema.split()) if isinstance(schema, str) else schema
 
 
-def _difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str | None:
-    """What differs, in words; an empty text where the log does not say, None where nothing that matters."""
-    if old is None:
-        return ""
+def _difference(old: Any, new: Mapping[str, Any]) -> str | None:
+    """What differs, in words; None where nothing that matters."""
+    if not isinstance(old, Mapping):
+        return " has changed"  # the log does not say how
     if same(old) == same(new):
         return None
     before, now = _arguments(old), _arguments(new)
@@ -135,7 +141,7 @@ def _difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str | 
             (kind, was), (kind_now, now_is) = before[name], now[name]
             if kind != kind_now:
                 said.append(f"argument {name!r} was {kind}, is {kind_now}")
-            elif was.get("description") != now_is.get("description"):
+            elif _described(was) != _described(now_is):
                 said.append(f"argument {name!r}: its description")
             else:
                 said.append(f"argument {name!r}: its schema")
@@ -144,14 +150,20 @@ def _difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str | 
     return ": " + ", ".join(said or ["its schema"])
 
 
-def _arguments(definition: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+def _arguments(definition: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """By name, an argument's kind in words, and its schema."""
-    parameters = definition.get("parameters") or {}
-    required = parameters.get("required") or []
+    parameters = definition.get("parameters")
+    parameters = parameters if isinstance(parameters, Mapping) else {}
+    required, properties = parameters.get("required"), parameters.get("properties")
+    required = required if isinstance(required, list) else []
     return {
         name: (_kind(schema) + _default(schema, name in required), same(schema))
-        for name, schema in (parameters.get("properties") or {}).items()
+        for name, schema in (properties if isinstance(properties, Mapping) else {}).items()
     }
+
+
+def _described(schema: Any) -> Any:
+    return schema.get("description") if isinstance(schema, Mapping) else None
 
 
 def _default(schema: Any, required: bool) -> str:
@@ -164,12 +176,12 @@ def _kind(schema: Any) -> str:
     """A schema in a word or two: enough to see what changed."""
     if not isinstance(schema, Mapping):
         return "anything"
-    if "enum" in schema:
+    if isinstance(schema.get("enum"), list):
         return "one of " + ", ".join(map(str, schema["enum"]))
     if "const" in schema:
         return str(schema["const"])
     for choice in ("anyOf", "oneOf"):
-        if choice in schema:
+        if isinstance(schema.get(choice), list):
             return " or ".join(_kind(one) for one in schema[choice])
     kind = schema.get("type") or ("object" if "$ref" in schema or "properties" in schema else "anything")
     kind = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)

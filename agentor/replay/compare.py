@@ -66,8 +66,7 @@ def agent_differences(spec: AgentSpec, t: Transcript) -> list[Difference]:
     found = []
     if t.fingerprint:
         now = definitions_of(spec)
-        for words in tool_changes(spec, t):
-            name = words.split("'")[1]
+        for name, words in tool_changes(spec, t):
             before, after = t.definitions.get(name), now.get(name)
             texts = (_pretty(before), _pretty(after)) if before and after else (None, None)
             found.append(Difference("tool", words, *texts))

@@ -82,7 +82,7 @@ def export_test(
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", agent):
         raise ValueError(f"agent must be module:name, not {agent!r}")
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name or run_id).strip("-.") or "run"
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name or run_id)[:100].strip("-.") or "run"
     word = re.sub(r"\W+", "_", safe, flags=re.ASCII).strip("_").lower()
     about = {"run_id": safe, "file": safe + SUFFIX, "agent": agent, "name": word, "cassette": safe + ".yaml"}
     text = _HEAD.format_map(about)

@@ -9,6 +9,8 @@ from typing import Any, Literal  # Any: JSON
 from agentor.errors import ReplayDrift
 
 Status = Literal["same", "changed", "recorded", "left"]
+_COMPARED, _SHOWN = 2000, 60  # lines of a text
+_LINE, _BEFORE = 300, 60  # characters of a line that are shown, and of them in front of a difference
 WORDS = {
     "same": "same",
     "changed": "changed",
@@ -35,12 +37,24 @@ class Difference:
 
     @property
     def diff(self) -> list[str]:
-        """The lines that differ, each after "- " or "+ ", with a line around them; empty without texts."""
+        """The lines that differ, each after "- " or "+ ", with a line around them; empty without texts.
+
+        Of long lines the part that differs, of many the first; `before` and `after` have it all.
+        """
         if self.before is None and self.after is None:
             return []
         old, new = (self.before or "").splitlines(), (self.after or "").splitlines()
-        lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
-        return [f"{line[:1]} {line[1:]}" for line in lines if not line.startswith("@@")]
+        first = next(
+            (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+        )
+        start = max(first - 1, 0)  # what is the same in front costs nothing
+        old, new = old[start : start + _COMPARED], new[start : start + _COMPARED]
+        found = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+        lines = [(line[:1], line[1:]) for line in found if not line.startswith("@@")]
+        if [mark for mark, _ in lines if mark != " "] == ["-", "+"]:
+            lines = _around(lines)
+        shown = [f"{mark} {_clipped(line)}" for mark, line in lines[:_SHOWN]]
+        return shown if len(lines) <= _SHOWN else [*shown, f"… {len(lines) - _SHOWN} more lines"]
 
     def repeats(self, other: Difference) -> bool:
         """True if it is the same one, perhaps at another place, or as the consequence of it."""
@@ -149,6 +163,22 @@ class ReplayReport:
                 out.append(f"    {difference.what}")
                 out += [f"      {line}" for line in difference.diff]
         return [*out, *(f"  note: {note}" for note in self.notes)]
+
+
+def _around(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One long line against another: the place where they part, with a few words around it."""
+    old, new = (next(line for mark, line in lines if mark == wanted) for wanted in "-+")
+    if max(len(old), len(new)) <= _LINE:
+        return lines
+    same = next(
+        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+    start = max(same - _BEFORE, 0)
+    return [(m, f"…{line[start:]}" if m != " " and start else line) for m, line in lines]
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= _LINE else f"{line[:_LINE]}… ({len(line) - _LINE} more characters)"
 
 
 def _runs(turns: tuple[TurnReport, ...]) -> list[tuple[int, int, TurnReport]]:

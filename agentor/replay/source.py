@@ -11,7 +11,7 @@ from agentor.engine.result import RunResult
 from agentor.engine.store.access import Access
 from agentor.engine.store.base import Store
 from agentor.engine.transcript import hydrate
-from agentor.errors import RunNotFound
+from agentor.errors import RunNotFound, StoreError
 
 Recording = str | Path | RunResult | Sequence[Event]
 SUFFIX = ".jsonl"
@@ -54,6 +54,8 @@ def events_in(path: Path) -> tuple[str, list[Event]]:
         data = path.read_bytes()
     except FileNotFoundError:
         raise RunNotFound(run_id, str(path)) from None
+    except OSError as error:
+        raise StoreError(run_id, f"its log cannot be read: {error}") from error
     events, _ = hydrate(run_id, codec.decode(run_id, data).events)
     if not events:
         raise RunNotFound(run_id, str(path))

@@ -18,8 +18,8 @@ from agentor import Agentor, Approve, Deny, FileStore, MemoryStore, Tool, functi
 from agentor.engine.compaction import Summary
 from agentor.engine.events import Event, Generation, ToolResult
 from agentor.engine.messages import Usage
-from agentor.errors import ReplayDrift, RunNotFound
-from agentor.replay import ReplayReport, diff_runs, replay
+from agentor.errors import CorruptLog, ReplayDrift, RunNotFound, StoreError
+from agentor.replay import Difference, ReplayReport, diff_runs, replay
 from agentor.testing import ScriptedModel, answer, call, error
 
 SCRIPT: list[Any] = [
@@ -456,3 +456,45 @@ def test_whatever_the_engine_wrote_replays_without_a_difference(turns: Any, acts
             : len(changed.turns)
         ]
         assert diff_runs(events, events).parts_at is None
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"tools": {"look": 5}},
+        {"tools": {"look": {"parameters": [1]}}},
+        {"tools": {"look": {"parameters": {"required": 5, "properties": {"n": {"enum": 5}, "m": None}}}}},
+        {"tools": {"look": {"parameters": {"properties": {"n": {"anyOf": 5}}}}}},
+        {"fingerprint": {"instructions": "x", "tools": 5}},
+        {"fingerprint": {"instructions": 5, "output": [], "tools": {"it's": 1}}},
+    ],
+)
+def test_a_log_that_tells_nonsense_of_its_agent_is_a_change_and_no_crash(start: dict[str, Any]) -> None:
+    told = {"fingerprint": {"instructions": "x", "tools": {"look": "another", "pay": "one"}}, **start}
+    events = with_changed(recorded(), 0, **told)
+    assert not replay(agent(), events).ok
+
+
+def test_diffs_of_long_texts_show_the_place_and_end_soon() -> None:
+    one = Difference("message", "m", "word " * 200_000, "word " * 100_000 + "other " + "word " * 100_000)
+    old, new = one.diff
+    assert "word word" in old
+    assert "other word" in new
+    assert len(old) < 400
+    many = Difference(
+        "m", "m", "\n".join(map(str, range(100_000))), "\n".join(f"{n}!" for n in range(100_000))
+    )
+    assert len(many.diff) == 61
+    assert many.diff[-1].endswith(" more lines")
+
+
+def test_a_log_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").mkdir()
+    with pytest.raises(StoreError, match="run 'd': its log cannot be read"):
+        replay(agent(), tmp_path / "d.jsonl")
+    store = FileStore(tmp_path / "runs")
+    agent(store).run("go", run_id="r")
+    path = tmp_path / "runs" / "r.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"brief", b"Brief"))
+    with pytest.raises(CorruptLog, match="run 'r' is damaged at record 0"):
+        replay(agent(), path)

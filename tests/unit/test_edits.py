@@ -119,6 +119,8 @@ def test_an_edit_that_cannot_be_made_is_refused_and_nothing_is_copied(edit: Any,
     with pytest.raises(ValueError, match=said):
         desk.agent.fork("r", fork_id="f", edit=edit, at=at)
     assert desk.store.list_runs() == ["r"]
+    with pytest.raises(TypeError, match="numbers of records"):
+        desk.agent.fork("r", edit={"3": "x"})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="tools must be 'live' or 'recorded'"):
         desk.agent.fork("r", tools="deny")  # type: ignore[arg-type]
 
