@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from copy import copy
 from importlib.metadata import version
 from typing import Any, Literal, overload  # Any: context, metadata and output are the user's own
 
@@ -140,6 +141,12 @@ class Agentor(Branching):
             on_change=one_of("on_change", on_change, ("warn", "refuse", "accept")),
         )
         super().__init__(Runs(spec, None if store is None else Access(store), version("agentor")))
+
+    def with_store(self, store: Store) -> Agentor:
+        """The same agent with another store for its runs."""
+        other = copy(self)
+        other.store, other._runs = store, Runs(self.spec, Access(store), version("agentor"))
+        return other
 
     # --- run ------------------------------------------------------------------------------------
 

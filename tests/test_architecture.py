@@ -136,6 +136,7 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "replay",
         "redact",
+        "policy",
     },
     "package": {name for name in PARTS if name not in ("package", "cli", "testing", "replay")},
 }
